@@ -1,0 +1,1 @@
+"""The library that users import: connections, transactions and the command line of F1."""

@@ -1,0 +1,1 @@
+"""Starts a local cluster of processes and keeps it running."""

@@ -1,0 +1,1 @@
+"""What two or more processes need: errors, clocks, configuration, ids, encodings, rpc and the generated messages."""

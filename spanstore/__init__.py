@@ -1,0 +1,1 @@
+"""The storage tier: Paxos-replicated, multi-version, transactional key-value groups on LMDB."""

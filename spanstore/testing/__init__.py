@@ -1,0 +1,1 @@
+"""The simulator, its workloads and its checkers. Only tests import this package."""
