@@ -1,0 +1,52 @@
+# The commands of the project. `make test` is what continuous integration runs (.ci/run).
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+# What exists of the source roots and of the code around them.
+CODE   := $(wildcard f1common spanstore f1server master slavepool client/f1 deploy/f1deploy bench scripts tests)
+
+.PHONY: install demo test test-long lint static proto lock bench clean
+
+install: $(STAMP)
+
+# Up to date when the stamp is newer than the locks; the wheels' hashes are checked, the project itself is editable.
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "f1db needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: install
+	$(PY) scripts/demo.py
+
+test: install static
+	$(PY) -m pytest -m "not long" tests
+
+# Resumable: finished units of this revision are not run again. Arguments: make test-long ARGS="--list".
+test-long: install
+	$(PY) scripts/test_long.py $(ARGS)
+
+lint: install static
+	$(PY) -m pytest -q tests/unit/test_tidy.py tests/unit/test_proto_drift.py
+
+static: install
+	$(VENV)/bin/ruff check --quiet $(CODE)
+	$(VENV)/bin/ruff format --check --quiet $(CODE)
+	$(VENV)/bin/mypy --strict $(CODE)
+	$(VENV)/bin/lint-imports
+
+proto: install
+	$(PY) scripts/proto.py
+
+lock:
+	scripts/lock.sh
+
+bench: install
+	$(VENV)/bin/f1 bench kv
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
