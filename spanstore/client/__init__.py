@@ -1,0 +1,1 @@
+"""What upper tiers import: routing, leader hints, retries, batching and two-phase commit."""

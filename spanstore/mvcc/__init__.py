@@ -1,0 +1,1 @@
+"""Versions, timestamps, safe time and garbage, as pure functions over an engine."""

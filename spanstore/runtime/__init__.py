@@ -1,0 +1,1 @@
+"""The spanserver process: services, the turn of its groups, scan processes, start and drain."""
