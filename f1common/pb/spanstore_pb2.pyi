@@ -1,0 +1,689 @@
+from f1common.pb import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LockMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOCK_MODE_UNSPECIFIED: _ClassVar[LockMode]
+    SHARED: _ClassVar[LockMode]
+    EXCLUSIVE: _ClassVar[LockMode]
+    APPEND: _ClassVar[LockMode]
+
+class TxnState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TXN_STATE_UNSPECIFIED: _ClassVar[TxnState]
+    COMMITTED: _ClassVar[TxnState]
+    ABORTED: _ClassVar[TxnState]
+    UNKNOWN: _ClassVar[TxnState]
+LOCK_MODE_UNSPECIFIED: LockMode
+SHARED: LockMode
+EXCLUSIVE: LockMode
+APPEND: LockMode
+TXN_STATE_UNSPECIFIED: TxnState
+COMMITTED: TxnState
+ABORTED: TxnState
+UNKNOWN: TxnState
+
+class ClientBatch(_message.Message):
+    __slots__ = ("requests", "protocol_version")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[Request]
+    protocol_version: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
+
+class ServerBatch(_message.Message):
+    __slots__ = ("responses",)
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    responses: _containers.RepeatedCompositeFieldContainer[Response]
+    def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    LOCK_READ_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    DECIDE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
+    SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    group: int
+    timeout_ms: int
+    read: Read
+    lock_read: LockRead
+    commit: Commit
+    prepare: Prepare
+    decide: Decide
+    outcome: Outcome
+    release: Release
+    range_map: RangeMap
+    safe_time: SafeTime
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ...) -> None: ...
+
+class Response(_message.Message):
+    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    DECIDE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
+    SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    error: _types_pb2.Error
+    read: ReadReply
+    commit: CommitReply
+    prepare: PrepareReply
+    decide: DecideReply
+    outcome: OutcomeReply
+    release: ReleaseReply
+    range_map: RangeMapReply
+    safe_time: SafeTimeReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ...) -> None: ...
+
+class RangeRead(_message.Message):
+    __slots__ = ("start", "end", "limit", "reverse")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    limit: int
+    reverse: bool
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., limit: _Optional[int] = ..., reverse: _Optional[bool] = ...) -> None: ...
+
+class Read(_message.Message):
+    __slots__ = ("timestamp", "keys", "ranges")
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    timestamp: int
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    ranges: _containers.RepeatedCompositeFieldContainer[RangeRead]
+    def __init__(self, timestamp: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[RangeRead, _Mapping]]] = ...) -> None: ...
+
+class Version(_message.Message):
+    __slots__ = ("exists", "ts", "value")
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    exists: bool
+    ts: int
+    value: bytes
+    def __init__(self, exists: _Optional[bool] = ..., ts: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("key", "ts", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    ts: int
+    value: bytes
+    def __init__(self, key: _Optional[bytes] = ..., ts: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class RowSet(_message.Message):
+    __slots__ = ("rows", "resume", "more")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    resume: bytes
+    more: bool
+    def __init__(self, rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., resume: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ReadReply(_message.Message):
+    __slots__ = ("timestamp", "versions", "ranges", "term")
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    timestamp: int
+    versions: _containers.RepeatedCompositeFieldContainer[Version]
+    ranges: _containers.RepeatedCompositeFieldContainer[RowSet]
+    term: int
+    def __init__(self, timestamp: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[RowSet, _Mapping]]] = ..., term: _Optional[int] = ...) -> None: ...
+
+class TxnRef(_message.Message):
+    __slots__ = ("anchor", "unique", "created_ts", "attempt")
+    ANCHOR_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    anchor: bytes
+    unique: bytes
+    created_ts: int
+    attempt: int
+    def __init__(self, anchor: _Optional[bytes] = ..., unique: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class LockRead(_message.Message):
+    __slots__ = ("txn", "priority_ts", "mode", "keys", "ranges", "term")
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    txn: TxnRef
+    priority_ts: int
+    mode: LockMode
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    ranges: _containers.RepeatedCompositeFieldContainer[RangeRead]
+    term: int
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., priority_ts: _Optional[int] = ..., mode: _Optional[_Union[LockMode, str]] = ..., keys: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[RangeRead, _Mapping]]] = ..., term: _Optional[int] = ...) -> None: ...
+
+class Lock(_message.Message):
+    __slots__ = ("start", "end", "mode")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    mode: LockMode
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., mode: _Optional[_Union[LockMode, str]] = ...) -> None: ...
+
+class Write(_message.Message):
+    __slots__ = ("key", "value", "key_offset", "value_offsets")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    KEY_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    VALUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    key_offset: int
+    value_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., key_offset: _Optional[int] = ..., value_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Precondition(_message.Message):
+    __slots__ = ("version", "exists", "absent", "unchanged")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    version: ExpectVersion
+    exists: bytes
+    absent: bytes
+    unchanged: ExpectUnchanged
+    def __init__(self, version: _Optional[_Union[ExpectVersion, _Mapping]] = ..., exists: _Optional[bytes] = ..., absent: _Optional[bytes] = ..., unchanged: _Optional[_Union[ExpectUnchanged, _Mapping]] = ...) -> None: ...
+
+class ExpectVersion(_message.Message):
+    __slots__ = ("key", "ts")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    ts: int
+    def __init__(self, key: _Optional[bytes] = ..., ts: _Optional[int] = ...) -> None: ...
+
+class ExpectUnchanged(_message.Message):
+    __slots__ = ("start", "end", "since_ts")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TS_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    since_ts: int
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., since_ts: _Optional[int] = ...) -> None: ...
+
+class TxnWork(_message.Message):
+    __slots__ = ("txn", "priority_ts", "writes", "preconditions", "held", "term", "deadline", "above")
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    PRECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    ABOVE_FIELD_NUMBER: _ClassVar[int]
+    txn: TxnRef
+    priority_ts: int
+    writes: _containers.RepeatedCompositeFieldContainer[Write]
+    preconditions: _containers.RepeatedCompositeFieldContainer[Precondition]
+    held: _containers.RepeatedCompositeFieldContainer[Lock]
+    term: int
+    deadline: int
+    above: int
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., priority_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., preconditions: _Optional[_Iterable[_Union[Precondition, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[Lock, _Mapping]]] = ..., term: _Optional[int] = ..., deadline: _Optional[int] = ..., above: _Optional[int] = ...) -> None: ...
+
+class PreparedIn(_message.Message):
+    __slots__ = ("group", "prepare_ts")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_TS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    prepare_ts: int
+    def __init__(self, group: _Optional[int] = ..., prepare_ts: _Optional[int] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("work", "participants")
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
+    work: TxnWork
+    participants: _containers.RepeatedCompositeFieldContainer[PreparedIn]
+    def __init__(self, work: _Optional[_Union[TxnWork, _Mapping]] = ..., participants: _Optional[_Iterable[_Union[PreparedIn, _Mapping]]] = ...) -> None: ...
+
+class CommitReply(_message.Message):
+    __slots__ = ("ts",)
+    TS_FIELD_NUMBER: _ClassVar[int]
+    ts: int
+    def __init__(self, ts: _Optional[int] = ...) -> None: ...
+
+class Prepare(_message.Message):
+    __slots__ = ("work", "coordinator_group")
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_GROUP_FIELD_NUMBER: _ClassVar[int]
+    work: TxnWork
+    coordinator_group: int
+    def __init__(self, work: _Optional[_Union[TxnWork, _Mapping]] = ..., coordinator_group: _Optional[int] = ...) -> None: ...
+
+class PrepareReply(_message.Message):
+    __slots__ = ("prepare_ts",)
+    PREPARE_TS_FIELD_NUMBER: _ClassVar[int]
+    prepare_ts: int
+    def __init__(self, prepare_ts: _Optional[int] = ...) -> None: ...
+
+class Decide(_message.Message):
+    __slots__ = ("txn", "commit", "ts")
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    txn: TxnRef
+    commit: bool
+    ts: int
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., commit: _Optional[bool] = ..., ts: _Optional[int] = ...) -> None: ...
+
+class DecideReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("txn", "peek")
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    PEEK_FIELD_NUMBER: _ClassVar[int]
+    txn: TxnRef
+    peek: bool
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., peek: _Optional[bool] = ...) -> None: ...
+
+class OutcomeReply(_message.Message):
+    __slots__ = ("state", "ts", "attempt")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    state: TxnState
+    ts: int
+    attempt: int
+    def __init__(self, state: _Optional[_Union[TxnState, str]] = ..., ts: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("txn",)
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    txn: TxnRef
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ...) -> None: ...
+
+class ReleaseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RangeMap(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RangeEntry(_message.Message):
+    __slots__ = ("start", "end", "group")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    group: int
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
+
+class GroupEntry(_message.Message):
+    __slots__ = ("group", "voters", "leader")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    leader: str
+    def __init__(self, group: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., leader: _Optional[str] = ...) -> None: ...
+
+class ServerEntry(_message.Message):
+    __slots__ = ("name", "zone", "address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    address: str
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class RangeMapReply(_message.Message):
+    __slots__ = ("cluster_id", "ranges", "groups", "servers", "version")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    ranges: _containers.RepeatedCompositeFieldContainer[RangeEntry]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupEntry]
+    servers: _containers.RepeatedCompositeFieldContainer[ServerEntry]
+    version: int
+    def __init__(self, cluster_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[RangeEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerEntry, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class SafeTime(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SafeTimeReply(_message.Message):
+    __slots__ = ("safe_ts",)
+    SAFE_TS_FIELD_NUMBER: _ClassVar[int]
+    safe_ts: int
+    def __init__(self, safe_ts: _Optional[int] = ...) -> None: ...
+
+class PeerBatch(_message.Message):
+    __slots__ = ("sender", "cluster_id", "protocol_version", "messages")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    cluster_id: str
+    protocol_version: int
+    messages: _containers.RepeatedCompositeFieldContainer[PeerMessage]
+    def __init__(self, sender: _Optional[str] = ..., cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[PeerMessage, _Mapping]]] = ...) -> None: ...
+
+class PeerAck(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Ballot(_message.Message):
+    __slots__ = ("round", "replica")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    replica: str
+    def __init__(self, round: _Optional[int] = ..., replica: _Optional[str] = ...) -> None: ...
+
+class LogEntry(_message.Message):
+    __slots__ = ("index", "ballot", "payload")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    ballot: Ballot
+    payload: bytes
+    def __init__(self, index: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class PeerMessage(_message.Message):
+    __slots__ = ("group", "ballot", "pre_vote", "pre_vote_reply", "prepare", "promise", "accept", "accepted", "transfer")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
+    PRE_VOTE_REPLY_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    PROMISE_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    ballot: Ballot
+    pre_vote: PreVote
+    pre_vote_reply: PreVoteReply
+    prepare: PaxosPrepare
+    promise: Promise
+    accept: Accept
+    accepted: Accepted
+    transfer: TransferLeadership
+    def __init__(self, group: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_vote_reply: _Optional[_Union[PreVoteReply, _Mapping]] = ..., prepare: _Optional[_Union[PaxosPrepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., transfer: _Optional[_Union[TransferLeadership, _Mapping]] = ...) -> None: ...
+
+class PreVote(_message.Message):
+    __slots__ = ("last_index", "last_ballot")
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_BALLOT_FIELD_NUMBER: _ClassVar[int]
+    last_index: int
+    last_ballot: Ballot
+    def __init__(self, last_index: _Optional[int] = ..., last_ballot: _Optional[_Union[Ballot, _Mapping]] = ...) -> None: ...
+
+class PreVoteReply(_message.Message):
+    __slots__ = ("granted",)
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    granted: bool
+    def __init__(self, granted: _Optional[bool] = ...) -> None: ...
+
+class PaxosPrepare(_message.Message):
+    __slots__ = ("last_index", "last_ballot", "transfer")
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_BALLOT_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    last_index: int
+    last_ballot: Ballot
+    transfer: bool
+    def __init__(self, last_index: _Optional[int] = ..., last_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., transfer: _Optional[bool] = ...) -> None: ...
+
+class Promise(_message.Message):
+    __slots__ = ("granted", "promised", "ceiling")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    CEILING_FIELD_NUMBER: _ClassVar[int]
+    granted: bool
+    promised: Ballot
+    ceiling: int
+    def __init__(self, granted: _Optional[bool] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ..., ceiling: _Optional[int] = ...) -> None: ...
+
+class Accept(_message.Message):
+    __slots__ = ("prev_index", "prev_ballot", "entries", "chosen_index", "ceiling", "sent_boot_us", "safe_index", "safe_ts", "truncate_below")
+    PREV_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PREV_BALLOT_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CEILING_FIELD_NUMBER: _ClassVar[int]
+    SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
+    SAFE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SAFE_TS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_BELOW_FIELD_NUMBER: _ClassVar[int]
+    prev_index: int
+    prev_ballot: Ballot
+    entries: _containers.RepeatedCompositeFieldContainer[LogEntry]
+    chosen_index: int
+    ceiling: int
+    sent_boot_us: int
+    safe_index: int
+    safe_ts: int
+    truncate_below: int
+    def __init__(self, prev_index: _Optional[int] = ..., prev_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., chosen_index: _Optional[int] = ..., ceiling: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., safe_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., truncate_below: _Optional[int] = ...) -> None: ...
+
+class Accepted(_message.Message):
+    __slots__ = ("ok", "match_index", "hint_index", "sent_boot_us", "ceiling", "promised")
+    OK_FIELD_NUMBER: _ClassVar[int]
+    MATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HINT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
+    CEILING_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    ok: bool
+    match_index: int
+    hint_index: int
+    sent_boot_us: int
+    ceiling: int
+    promised: Ballot
+    def __init__(self, ok: _Optional[bool] = ..., match_index: _Optional[int] = ..., hint_index: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., ceiling: _Optional[int] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ...) -> None: ...
+
+class TransferLeadership(_message.Message):
+    __slots__ = ("target",)
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+
+class ScanColumn(_message.Message):
+    __slots__ = ("name", "type", "source", "number")
+    class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CELL: _ClassVar[ScanColumn.Source]
+        KEY_PART: _ClassVar[ScanColumn.Source]
+        VERSION_TS: _ClassVar[ScanColumn.Source]
+        RAW_KEY: _ClassVar[ScanColumn.Source]
+        RAW_VALUE: _ClassVar[ScanColumn.Source]
+    CELL: ScanColumn.Source
+    KEY_PART: ScanColumn.Source
+    VERSION_TS: ScanColumn.Source
+    RAW_KEY: ScanColumn.Source
+    RAW_VALUE: ScanColumn.Source
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    source: ScanColumn.Source
+    number: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., source: _Optional[_Union[ScanColumn.Source, str]] = ..., number: _Optional[int] = ...) -> None: ...
+
+class ScanLiteral(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    def __init__(self, value: _Optional[bytes] = ...) -> None: ...
+
+class ScanPredicate(_message.Message):
+    __slots__ = ("column", "operator", "literals")
+    class Operator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        EQ: _ClassVar[ScanPredicate.Operator]
+        NE: _ClassVar[ScanPredicate.Operator]
+        LT: _ClassVar[ScanPredicate.Operator]
+        LE: _ClassVar[ScanPredicate.Operator]
+        GT: _ClassVar[ScanPredicate.Operator]
+        GE: _ClassVar[ScanPredicate.Operator]
+        IN: _ClassVar[ScanPredicate.Operator]
+        IS_NULL: _ClassVar[ScanPredicate.Operator]
+        IS_NOT_NULL: _ClassVar[ScanPredicate.Operator]
+    EQ: ScanPredicate.Operator
+    NE: ScanPredicate.Operator
+    LT: ScanPredicate.Operator
+    LE: ScanPredicate.Operator
+    GT: ScanPredicate.Operator
+    GE: ScanPredicate.Operator
+    IN: ScanPredicate.Operator
+    IS_NULL: ScanPredicate.Operator
+    IS_NOT_NULL: ScanPredicate.Operator
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    LITERALS_FIELD_NUMBER: _ClassVar[int]
+    column: int
+    operator: ScanPredicate.Operator
+    literals: _containers.RepeatedCompositeFieldContainer[ScanLiteral]
+    def __init__(self, column: _Optional[int] = ..., operator: _Optional[_Union[ScanPredicate.Operator, str]] = ..., literals: _Optional[_Iterable[_Union[ScanLiteral, _Mapping]]] = ...) -> None: ...
+
+class ScanRequest(_message.Message):
+    __slots__ = ("group", "timestamp", "ranges", "columns", "predicates", "limit", "batch_rows", "key_elements", "table_element", "table_position", "timeout_ms", "protocol_version")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    PREDICATES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
+    KEY_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    timestamp: int
+    ranges: _containers.RepeatedCompositeFieldContainer[_types_pb2.KeyRange]
+    columns: _containers.RepeatedCompositeFieldContainer[ScanColumn]
+    predicates: _containers.RepeatedCompositeFieldContainer[ScanPredicate]
+    limit: int
+    batch_rows: int
+    key_elements: int
+    table_element: bytes
+    table_position: int
+    timeout_ms: int
+    protocol_version: int
+    def __init__(self, group: _Optional[int] = ..., timestamp: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[ScanColumn, _Mapping]]] = ..., predicates: _Optional[_Iterable[_Union[ScanPredicate, _Mapping]]] = ..., limit: _Optional[int] = ..., batch_rows: _Optional[int] = ..., key_elements: _Optional[int] = ..., table_element: _Optional[bytes] = ..., table_position: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., protocol_version: _Optional[int] = ...) -> None: ...
+
+class ScanChunk(_message.Message):
+    __slots__ = ("ipc", "timestamp", "rows")
+    IPC_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ipc: bytes
+    timestamp: int
+    rows: int
+    def __init__(self, ipc: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupStatus(_message.Message):
+    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "log_digests")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_ROUND_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SAFE_TS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_VALID_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    SAFE_HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SAFE_HOLDER_TS_FIELD_NUMBER: _ClassVar[int]
+    LOG_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    role: str
+    leader: str
+    ballot_round: int
+    chosen_index: int
+    applied_index: int
+    last_index: int
+    safe_ts: int
+    lease_valid: bool
+    prepared: int
+    locked_transactions: int
+    safe_holder: str
+    safe_holder_ts: int
+    log_digests: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., log_digests: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NOW_EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    NOW_LATEST_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    DISK_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_MAP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    cluster_id: str
+    version: str
+    now_earliest: int
+    now_latest: int
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
+    disk_used_bytes: int
+    disk_map_bytes: int
+    commits: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ...) -> None: ...
