@@ -115,7 +115,7 @@ def prepared_key(group: int, transaction: bytes) -> bytes:
 
 
 def outcome_key(group: int, transaction: bytes, anchor: bytes = b"") -> bytes:
-    """Return the key of a coordinator's decision; ``anchor``, the root key, keeps it beside the directory it moves with."""
+    """Return the key of a decision; ``anchor``, the root key, keeps it beside the directory that it moves with."""
     return prefix(group, Subspace.OUTCOME) + anchor + transaction
 
 
