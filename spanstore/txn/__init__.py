@@ -1,1 +1,1 @@
-"""Lock table, two-phase commit participant and coordinator, as pure state machines."""
+"""Transactions of the storage tier."""
