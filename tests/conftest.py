@@ -1,0 +1,17 @@
+"""Settings that all tests share."""
+
+from hypothesis import HealthCheck, settings
+
+# The same examples on every run: a red build is red for everybody. `make test-long` asks for the wider profile.
+settings.register_profile(
+    "default", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "long",
+    deadline=None,
+    database=None,
+    max_examples=2_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("default")
