@@ -1,0 +1,139 @@
+"""What replicas of one Paxos group say to each other, and the values that they agree on.
+
+Every message is addressed by the group runtime (group, sender, receiver); the ballot in it says under whose
+leadership it was sent. All times are microseconds.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Ballot(NamedTuple):
+    """A proposal number: rounds are ordered first, equal rounds by the name of the replica. ``NO_BALLOT`` is none."""
+
+    round: int
+    replica: str
+
+
+NO_BALLOT = Ballot(0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One position of the log. ``ballot`` is the one that it was proposed under and never changes."""
+
+    index: int
+    ballot: Ballot
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What a replica must have on disk before a promise, vote or Accepted that depends on it leaves.
+
+    ``promised``: the highest ballot promised or accepted. ``ceiling``: the highest timestamp ceiling acknowledged.
+    ``max_lease_us``: the longest lease ever granted, which a restart must wait out.
+    """
+
+    promised: Ballot = NO_BALLOT
+    ceiling: int = 0
+    max_lease_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreVote:
+    """Would you promise this ballot? Nothing changes at either end; see Ongaro's thesis, section 9.6."""
+
+    ballot: Ballot
+    last_index: int
+    last_ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class PreVoteReply:
+    """``ballot`` repeats the question's; ``promised`` is the acceptor's own, to be exceeded by a candidate."""
+
+    ballot: Ballot
+    granted: bool
+    promised: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Phase 1. ``released`` names the ballot whose leader gave up its lease in the sender's favour, or NO_BALLOT."""
+
+    ballot: Ballot
+    last_index: int
+    last_ballot: Ballot
+    released: Ballot = NO_BALLOT
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The answer to Prepare. ``ballot`` repeats the question's.
+
+    ``promised``: the acceptor's promised ballot now (``ballot`` if granted). ``previous``: what it had promised
+    before. ``ceiling``: its durable timestamp ceiling.
+    """
+
+    ballot: Ballot
+    granted: bool
+    promised: Ballot
+    previous: Ballot
+    ceiling: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Phase 2, heartbeat and lease request in one: from a leader to one acceptor.
+
+    ``entries`` follow ``prev_index``, whose entry the leader holds under ``prev_ballot``. ``chosen_index``: all
+    up to it is chosen. ``ceiling``: timestamp ceiling to promise. ``sent_boot_us``: the leader's boot clock, which
+    the lease runs from. ``lease_us``: how long the acceptor refuses other candidates from receipt.
+    ``safe_index``, ``safe_ts``: a replica that has applied ``safe_index`` has everything up to ``safe_ts``.
+    ``truncate_below``: every voter holds all entries below this index durably.
+    """
+
+    ballot: Ballot
+    prev_index: int
+    prev_ballot: Ballot
+    entries: tuple[LogEntry, ...]
+    chosen_index: int
+    ceiling: int
+    sent_boot_us: int
+    lease_us: int
+    safe_index: int
+    safe_ts: int
+    truncate_below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to Accept, true once durable. ``ballot`` and ``sent_boot_us`` repeat the Accept's.
+
+    ``promised`` above ``ballot``: refused, the leader is deposed; nothing else counts. Otherwise the lease and the
+    ``ceiling`` are granted, and ``ok`` tells whether the log matched: then all up to ``match_index`` is as the
+    leader's; if not, ``hint`` is the highest index that may still match.
+    """
+
+    ballot: Ballot
+    promised: Ballot
+    ok: bool
+    match_index: int
+    hint: int
+    sent_boot_us: int
+    ceiling: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeadership:
+    """The leader of ``ballot`` has given up its lease; the receiver, a caught-up voter, should become leader at once.
+
+    ``highest_ts`` is at or above every timestamp that this leader, or any before it, gave out.
+    """
+
+    ballot: Ballot
+    highest_ts: int
+
+
+Message = PreVote | PreVoteReply | Prepare | Promise | Accept | Accepted | TransferLeadership
