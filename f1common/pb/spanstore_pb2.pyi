@@ -461,39 +461,44 @@ class PreVote(_message.Message):
     def __init__(self, last_index: _Optional[int] = ..., last_ballot: _Optional[_Union[Ballot, _Mapping]] = ...) -> None: ...
 
 class PreVoteReply(_message.Message):
-    __slots__ = ("granted",)
-    GRANTED_FIELD_NUMBER: _ClassVar[int]
-    granted: bool
-    def __init__(self, granted: _Optional[bool] = ...) -> None: ...
-
-class PaxosPrepare(_message.Message):
-    __slots__ = ("last_index", "last_ballot", "transfer")
-    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
-    LAST_BALLOT_FIELD_NUMBER: _ClassVar[int]
-    TRANSFER_FIELD_NUMBER: _ClassVar[int]
-    last_index: int
-    last_ballot: Ballot
-    transfer: bool
-    def __init__(self, last_index: _Optional[int] = ..., last_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., transfer: _Optional[bool] = ...) -> None: ...
-
-class Promise(_message.Message):
-    __slots__ = ("granted", "promised", "ceiling")
+    __slots__ = ("granted", "promised")
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
+    granted: bool
+    promised: Ballot
+    def __init__(self, granted: _Optional[bool] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ...) -> None: ...
+
+class PaxosPrepare(_message.Message):
+    __slots__ = ("last_index", "last_ballot", "released")
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_BALLOT_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    last_index: int
+    last_ballot: Ballot
+    released: Ballot
+    def __init__(self, last_index: _Optional[int] = ..., last_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., released: _Optional[_Union[Ballot, _Mapping]] = ...) -> None: ...
+
+class Promise(_message.Message):
+    __slots__ = ("granted", "promised", "previous", "ceiling")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     CEILING_FIELD_NUMBER: _ClassVar[int]
     granted: bool
     promised: Ballot
+    previous: Ballot
     ceiling: int
-    def __init__(self, granted: _Optional[bool] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ..., ceiling: _Optional[int] = ...) -> None: ...
+    def __init__(self, granted: _Optional[bool] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ..., previous: _Optional[_Union[Ballot, _Mapping]] = ..., ceiling: _Optional[int] = ...) -> None: ...
 
 class Accept(_message.Message):
-    __slots__ = ("prev_index", "prev_ballot", "entries", "chosen_index", "ceiling", "sent_boot_us", "safe_index", "safe_ts", "truncate_below")
+    __slots__ = ("prev_index", "prev_ballot", "entries", "chosen_index", "ceiling", "sent_boot_us", "lease_us", "safe_index", "safe_ts", "truncate_below")
     PREV_INDEX_FIELD_NUMBER: _ClassVar[int]
     PREV_BALLOT_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CHOSEN_INDEX_FIELD_NUMBER: _ClassVar[int]
     CEILING_FIELD_NUMBER: _ClassVar[int]
     SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
+    LEASE_US_FIELD_NUMBER: _ClassVar[int]
     SAFE_INDEX_FIELD_NUMBER: _ClassVar[int]
     SAFE_TS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_BELOW_FIELD_NUMBER: _ClassVar[int]
@@ -503,32 +508,33 @@ class Accept(_message.Message):
     chosen_index: int
     ceiling: int
     sent_boot_us: int
+    lease_us: int
     safe_index: int
     safe_ts: int
     truncate_below: int
-    def __init__(self, prev_index: _Optional[int] = ..., prev_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., chosen_index: _Optional[int] = ..., ceiling: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., safe_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., truncate_below: _Optional[int] = ...) -> None: ...
+    def __init__(self, prev_index: _Optional[int] = ..., prev_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., chosen_index: _Optional[int] = ..., ceiling: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., lease_us: _Optional[int] = ..., safe_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., truncate_below: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("ok", "match_index", "hint_index", "sent_boot_us", "ceiling", "promised")
+    __slots__ = ("promised", "ok", "match_index", "hint", "sent_boot_us", "ceiling")
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     MATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
-    HINT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
     SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
     CEILING_FIELD_NUMBER: _ClassVar[int]
-    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    promised: Ballot
     ok: bool
     match_index: int
-    hint_index: int
+    hint: int
     sent_boot_us: int
     ceiling: int
-    promised: Ballot
-    def __init__(self, ok: _Optional[bool] = ..., match_index: _Optional[int] = ..., hint_index: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., ceiling: _Optional[int] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ...) -> None: ...
+    def __init__(self, promised: _Optional[_Union[Ballot, _Mapping]] = ..., ok: _Optional[bool] = ..., match_index: _Optional[int] = ..., hint: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., ceiling: _Optional[int] = ...) -> None: ...
 
 class TransferLeadership(_message.Message):
-    __slots__ = ("target",)
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    target: str
-    def __init__(self, target: _Optional[str] = ...) -> None: ...
+    __slots__ = ("highest_ts",)
+    HIGHEST_TS_FIELD_NUMBER: _ClassVar[int]
+    highest_ts: int
+    def __init__(self, highest_ts: _Optional[int] = ...) -> None: ...
 
 class ScanColumn(_message.Message):
     __slots__ = ("name", "type", "source", "number")

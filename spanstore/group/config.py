@@ -1,0 +1,26 @@
+"""The settings of a group, in microseconds and bytes."""
+
+from dataclasses import dataclass, field
+
+from spanstore.paxos.config import PaxosConfig
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Limits of one group.
+
+    ``turn_max_bytes`` bounds what one turn applies; ``txn_idle_us`` is how long an unprepared transaction may hold
+    locks without a request; ``resolve_after_us`` how long a participant stays prepared before it asks the coordinator;
+    ``outcome_keep_us`` how long outcomes are resolvable; ``max_skew_us`` how far ahead a foreign timestamp may be;
+    ``read_max_bytes`` bounds the answer of one range read.
+    """
+
+    paxos: PaxosConfig = field(default_factory=PaxosConfig)
+    turn_max_bytes: int = 8 << 20
+    txn_idle_us: int = 10_000_000
+    resolve_after_us: int = 1_500_000
+    outcome_keep_us: int = 3_600_000_000
+    max_skew_us: int = 500_000
+    read_max_bytes: int = 4 << 20
+    read_max_rows: int = 10_000
+    max_parked: int = 20_000

@@ -1,0 +1,171 @@
+"""What a group is asked and what it answers: plain values, so that no protobuf object passes the edge of the process.
+
+Keys are bytes compared as bytes, timestamps microseconds. Every answer reaches the caller through the ``Reply`` that
+came with the request: a value of this module or an :class:`F1Error`, exactly once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from f1common.errors import F1Error
+from spanstore.mvcc.versions import Version
+from spanstore.txn.commands import TxnRef, Write
+from spanstore.txn.locks import LockMode, Span
+from spanstore.txn.outcomes import Precondition
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """Live rows in ``[start, end)``; ``limit`` 0 is the server's own bound."""
+
+    start: bytes
+    end: bytes
+    limit: int = 0
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A snapshot read; ``timestamp`` 0 is strong: the leader picks the timestamp."""
+
+    timestamp: int
+    keys: tuple[bytes, ...] = ()
+    ranges: tuple[RangeRead, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LockRead:
+    """Lock, then read the newest versions. ``term`` is that of an earlier LockRead of the transaction here, or 0."""
+
+    txn: TxnRef
+    priority_ts: int
+    mode: LockMode
+    keys: tuple[bytes, ...] = ()
+    ranges: tuple[RangeRead, ...] = ()
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TxnWork:
+    """One group's share of a transaction, as Commit and Prepare carry it."""
+
+    txn: TxnRef
+    priority_ts: int
+    writes: tuple[Write, ...] = ()
+    preconditions: tuple[Precondition, ...] = ()
+    held: tuple[tuple[Span, LockMode], ...] = ()
+    term: int = 0
+    deadline: int = 0
+    above: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One-group commit, or the coordinator's decision when ``participants`` (group, prepare timestamp) prepared."""
+
+    work: TxnWork
+    participants: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """First phase of two-phase commit at a participant that is not the coordinator."""
+
+    work: TxnWork
+    coordinator_group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Second phase at a participant: ``ts`` is the commit timestamp, None an abort."""
+
+    txn: TxnRef
+    ts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Did it commit? Unless ``peek``, an attempt never heard of is aborted, durably, before the answer."""
+
+    txn: TxnRef
+    peek: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give up the locks of a transaction that is not prepared."""
+
+    txn: TxnRef
+
+
+@dataclass(frozen=True, slots=True)
+class SafeTimeQuery:
+    """Ask for the highest timestamp at which this replica can read now without waiting."""
+
+
+Request = Read | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Rows of one range read; when ``more``, go on at ``resume`` (start, or end of a reverse read)."""
+
+    rows: list[tuple[bytes, Version]]
+    more: bool = False
+    resume: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """Versions in the order of the keys asked for (None: no version at all), row sets in the order of the ranges."""
+
+    timestamp: int
+    versions: list[Version | None] = field(default_factory=list)
+    ranges: list[RowSet] = field(default_factory=list)
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReply:
+    """Committed at ``ts``."""
+
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareReply:
+    """Prepared at ``prepare_ts``: the commit timestamp will be above it or the transaction aborts."""
+
+    prepare_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecideReply:
+    """The decision is durable here."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeReply:
+    """``committed`` None: unknown (only to a peek)."""
+
+    committed: bool | None
+    ts: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseReply:
+    """The locks are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SafeTimeReply:
+    """Reads at or below ``safe_ts`` do not wait at this replica."""
+
+    safe_ts: int
+
+
+Answer = (
+    ReadReply | CommitReply | PrepareReply | DecideReply | OutcomeReply | ReleaseReply | SafeTimeReply | F1Error
+)
+Reply = Callable[[Answer], None]

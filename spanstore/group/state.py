@@ -1,0 +1,137 @@
+"""The replicated state machine of a group: what every replica does with a chosen log entry.
+
+Deterministic: the same entries give the same rows on every replica, whoever leads. No clock, lock table or other group
+is asked here; the leader decided all that before it logged the command. Nothing that is written here is visible before
+the engine commit that carries it has returned (the caller sees to that).
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+from zlib import crc32
+
+from f1common.errors import check
+from spanstore.engine import keyspace
+from spanstore.engine.base import Reader, WriteBatch
+from spanstore.group import storage
+from spanstore.mvcc.placeholders import fill
+from spanstore.mvcc.versions import put_version
+from spanstore.paxos.messages import LogEntry
+from spanstore.txn import outcomes
+from spanstore.txn.commands import (
+    AbortCmd,
+    Command,
+    CommitCmd,
+    DecideCmd,
+    GcOutcomesCmd,
+    NewLeader,
+    PrepareCmd,
+    TxnRef,
+    Write,
+    decode_command,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One applied command: what a leader must follow up once the rows are durable."""
+
+    index: int
+    command: Command
+    prepared: PrepareCmd | None = None
+    """The prepare that a DecideCmd ended."""
+
+
+class ReplicatedState:
+    """The rows, prepared transactions and outcome records of one group as of the last applied entry."""
+
+    def __init__(self, group: int, reader: Reader) -> None:
+        self.group = group
+        self.applied = storage.load_applied(reader, group)
+        self.prepared: dict[bytes, PrepareCmd] = {}
+        start, end = keyspace.subspace_range(group, keyspace.Subspace.PREPARED)
+        for _, value in reader.scan(start, end):
+            record = outcomes.decode_prepared(value)
+            self.prepared[record.txn.unique] = record
+        self._digest = self.applied.digest
+        self._index = self.applied.index
+        self._max_ts = self.applied.max_ts
+
+    def apply(self, entries: list[LogEntry], batch: WriteBatch) -> list[Done]:
+        """Add the effects of chosen ``entries``, in order, to ``batch``; they count once it is durable (:meth:`durable`)."""
+        done: list[Done] = []
+        for entry in entries:
+            check(entry.index == self._index + 1, f"group {self.group}: entry {entry.index} follows {self._index}")
+            command = decode_command(entry.payload)
+            ended = self._apply_one(command, batch)
+            self._index = entry.index
+            self._digest = crc32(entry.payload, self._digest ^ (entry.index & 0xFFFFFFFF))
+            done.append(Done(entry.index, command, ended))
+        if entries:
+            storage.put_applied(batch, self.group, storage.Applied(self._index, self._max_ts, self._digest))
+        return done
+
+    def durable(self) -> None:
+        """The batch of the last :meth:`apply` is on disk."""
+        self.applied = storage.Applied(self._index, self._max_ts, self._digest)
+
+    @property
+    def max_ts(self) -> int:
+        """Highest timestamp in any entry handed to :meth:`apply` so far."""
+        return self._max_ts
+
+    def _apply_one(self, command: Command, batch: WriteBatch) -> PrepareCmd | None:
+        match command:
+            case CommitCmd():
+                self._commit(command, batch)
+            case AbortCmd():
+                record = outcomes.OutcomeRecord.aborted(command.txn.attempt)
+                self._put_outcome(batch, command.txn, record)
+            case PrepareCmd():
+                self._max_ts = max(self._max_ts, command.prepare_ts)
+                self.prepared[command.txn.unique] = command
+                key = keyspace.prepared_key(self.group, command.txn.unique)
+                batch.put(key, outcomes.encode_prepared(command))
+            case DecideCmd():
+                return self._decide(command, batch)
+            case NewLeader():
+                self._max_ts = max(self._max_ts, command.floor_ts)
+            case GcOutcomesCmd():
+                pass  # no leader logs it yet: collection comes with the garbage collector of versions
+            case _:
+                assert_never(command)
+        return None
+
+    def _commit(self, command: CommitCmd, batch: WriteBatch) -> None:
+        self._write(batch, command.writes, command.ts)
+        record = outcomes.OutcomeRecord.committed(command.txn.attempt, command.ts, command.participants)
+        self._put_outcome(batch, command.txn, record)
+
+    def _put_outcome(self, batch: WriteBatch, txn: TxnRef, record: outcomes.OutcomeRecord) -> None:
+        key = keyspace.outcome_key(self.group, txn.unique, txn.anchor)
+        batch.put(key, outcomes.encode_outcome(record))
+
+    def _decide(self, command: DecideCmd, batch: WriteBatch) -> PrepareCmd | None:
+        unique = command.txn.unique
+        prepared = self.prepared.get(unique)
+        if prepared is not None and prepared.txn.attempt != command.txn.attempt:
+            prepared = None
+        if prepared is not None:
+            del self.prepared[unique]
+            batch.delete(keyspace.prepared_key(self.group, unique))
+            if command.commit_ts is not None:
+                self._write(batch, prepared.writes, command.commit_ts)
+        deadline = prepared.deadline if prepared is not None and not command.deadline else command.deadline
+        record = outcomes.FinishedRecord(command.txn.attempt, command.commit_ts, deadline)
+        batch.put(keyspace.finished_key(self.group, unique), outcomes.encode_finished(record))
+        return prepared
+
+    def _write(self, batch: WriteBatch, writes: tuple[Write, ...], ts: int) -> None:
+        self._max_ts = max(self._max_ts, ts)
+        group = self.group
+        for write in writes:
+            if write.key_offset < 0 and not write.value_offsets:
+                put_version(batch, group, write.key, ts, write.value)
+                continue
+            offset = write.key_offset if write.key_offset >= 0 else None
+            key, value = fill(write.key, offset, write.value, write.value_offsets, ts)
+            put_version(batch, group, key, ts, value)

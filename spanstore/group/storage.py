@@ -1,0 +1,148 @@
+"""What a group keeps on disk: its Paxos log and hard state, and the record of how far the rows have been applied.
+
+Every log entry carries a checksum over its index and content, verified at every read; a damaged one is DATA_CORRUPTION,
+never served. The *applied record* is written in the same engine transaction as the rows it speaks of, so that after a
+crash the rows and the position in the log agree.
+"""
+
+import struct
+from dataclasses import dataclass
+from zlib import crc32
+
+import msgspec
+
+from f1common.errors import Code, F1Error, check
+from spanstore.engine import keyspace
+from spanstore.engine.base import Reader, WriteBatch
+from spanstore.paxos.effects import Effects
+from spanstore.paxos.messages import Ballot, HardState, LogEntry
+
+_HEADER = struct.Struct(">IQB")
+
+
+def encode_entry(entry: LogEntry) -> bytes:
+    """Return the stored form of a log entry: checksum, ballot, payload."""
+    replica = entry.ballot.replica.encode()
+    body = _HEADER.pack(0, entry.ballot.round, len(replica))[4:] + replica + entry.payload
+    return crc32(body, entry.index & 0xFFFFFFFF).to_bytes(4, "big") + body
+
+
+def decode_entry(group: int, index: int, data: bytes) -> LogEntry:
+    """Read a stored log entry. Raises DATA_CORRUPTION when its checksum does not match."""
+    if len(data) < _HEADER.size or int.from_bytes(data[:4], "big") != crc32(data[4:], index & 0xFFFFFFFF):
+        raise F1Error(
+            Code.DATA_CORRUPTION,
+            f"log entry {index} of group {group} is damaged on disk; discard this replica and rebuild it from the others",
+        )
+    _, ballot_round, length = _HEADER.unpack_from(data)
+    end = _HEADER.size + length
+    return LogEntry(index, Ballot(ballot_round, data[_HEADER.size : end].decode()), data[end:])
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How far the rows on disk have been applied.
+
+    ``max_ts`` is the highest timestamp in any applied entry; ``digest`` chains the checksums of all applied entries,
+    so that two replicas at one index can be compared.
+    """
+
+    index: int = 0
+    max_ts: int = 0
+    digest: int = 0
+
+
+def load_applied(reader: Reader, group: int) -> Applied:
+    """Return the applied record, or that of an empty group."""
+    data = reader.get(keyspace.applied_key(group))
+    if data is None:
+        return Applied()
+    return Applied(*msgspec.msgpack.decode(data, type=tuple[int, int, int]))
+
+
+def put_applied(batch: WriteBatch, group: int, applied: Applied) -> None:
+    """Write the applied record beside the rows of this batch."""
+    record = msgspec.msgpack.encode((applied.index, applied.max_ts, applied.digest))
+    batch.put(keyspace.applied_key(group), record)
+
+
+def load_hard_state(reader: Reader, group: int) -> HardState | None:
+    """Return what this replica has promised, or None for a replica that never promised anything."""
+    data = reader.get(keyspace.hard_state_key(group))
+    if data is None:
+        return None
+    ballot_round, replica, ceiling, max_lease_us = msgspec.msgpack.decode(data, type=tuple[int, str, int, int])
+    return HardState(Ballot(ballot_round, replica), ceiling, max_lease_us)
+
+
+def put_effects(batch: WriteBatch, group: int, effects: Effects) -> None:
+    """Write the durable part of a flush, in the order that :class:`Effects` demands."""
+    if effects.hard_state is not None:
+        hard = effects.hard_state
+        record = msgspec.msgpack.encode((hard.promised.round, hard.promised.replica, hard.ceiling, hard.max_lease_us))
+        batch.put(keyspace.hard_state_key(group), record)
+    if effects.truncate_from is not None:
+        batch.delete_range(*keyspace.log_range(group, effects.truncate_from))
+    for entry in effects.append:
+        batch.put(keyspace.log_key(group, entry.index), encode_entry(entry))
+    if effects.truncate_below is not None:
+        batch.delete_range(keyspace.log_key(group, 0), keyspace.log_key(group, effects.truncate_below))
+
+
+class DiskLog:
+    """The durable log as the Paxos core reads it, through the view that the current turn has open."""
+
+    __slots__ = ("_first", "_group", "_last", "_reader")
+
+    def __init__(self, reader: Reader, group: int) -> None:
+        self._group = group
+        self._reader = reader
+        start, end = keyspace.log_range(group)
+        first = reader.seek_first(start, end)
+        last = reader.seek_last(start, end)
+        self._first = keyspace.log_index(first[0]) if first else 1
+        self._last = keyspace.log_index(last[0]) if last else self._first - 1
+
+    def bind(self, reader: Reader) -> None:
+        """Read through ``reader`` from now on."""
+        self._reader = reader
+
+    def written(self, effects: Effects) -> None:
+        """Note that the writes of ``effects`` are durable."""
+        if effects.truncate_from is not None:
+            self._last = min(self._last, effects.truncate_from - 1)
+        if effects.append:
+            self._last = effects.append[-1].index
+        if effects.truncate_below is not None:
+            self._first = max(self._first, effects.truncate_below)
+
+    def first_index(self) -> int:
+        """Return the index of the oldest entry kept (one above the last, when there is none)."""
+        return self._first
+
+    def last_index(self) -> int:
+        """Return the index of the newest durable entry, or ``first_index() - 1``."""
+        return self._last
+
+    def ballot_at(self, index: int) -> Ballot | None:
+        """Return the ballot of the entry at ``index``, or None when it is not in the log."""
+        entry = self._get(index)
+        return None if entry is None else entry.ballot
+
+    def entries(self, first: int, max_bytes: int) -> list[LogEntry]:
+        """Return consecutive entries from ``first`` on, at least one if there is one, up to ``max_bytes`` of payload."""
+        result: list[LogEntry] = []
+        size = 0
+        for key, value in self._reader.scan(*keyspace.log_range(self._group, first)):
+            index = keyspace.log_index(key)
+            check(index == first + len(result), f"the log of group {self._group} has a gap at {index}")
+            entry = decode_entry(self._group, index, value)
+            result.append(entry)
+            size += len(entry.payload)
+            if size >= max_bytes:
+                break
+        return result
+
+    def _get(self, index: int) -> LogEntry | None:
+        data = self._reader.get(keyspace.log_key(self._group, index))
+        return None if data is None else decode_entry(self._group, index, data)

@@ -1,0 +1,124 @@
+"""The range map: which group owns which keys.
+
+Ranges are half open, cover the whole key space without gap or overlap, and begin and end at directory borders (F1
+section 2.1: a directory is a root row and all below it). The map is ordinary data, one row in group 0 (the *meta*
+group), so that it is replicated, versioned and read at a timestamp like everything else. Upper tiers cache it and are
+corrected by the server that they ask for a range it does not own.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+
+KEY_MIN = b""
+KEY_MAX = b"\xff"
+"""Above every key: no tuple element begins with 0xFF."""
+
+META_GROUP = 0
+SYSTEM_TABLE_ID = 0
+"""Root table id of the system's own rows; everything below table id 1 belongs to the meta group."""
+
+RANGE_MAP_KEY = tuples.encode((SYSTEM_TABLE_ID, "range_map"))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Keys from ``start`` (inclusive) to ``end`` (exclusive), owned by ``group``."""
+
+    start: bytes
+    end: bytes
+    group: int
+
+    def contains(self, key: bytes) -> bool:
+        """Tell whether the range owns ``key``."""
+        return self.start <= key < self.end
+
+
+class RangeMap:
+    """An immutable, complete partition of the key space. Raises INVALID_ARGUMENT for one that is not."""
+
+    __slots__ = ("_starts", "ranges", "version")
+
+    def __init__(self, ranges: Iterable[Range], version: int = 1) -> None:
+        self.ranges: tuple[Range, ...] = tuple(ranges)
+        self.version = version
+        self._starts = [r.start for r in self.ranges]
+        expected = KEY_MIN
+        for item in self.ranges:
+            if item.start != expected or item.end <= item.start:
+                raise F1Error(
+                    Code.INVALID_ARGUMENT,
+                    f"the range map has a gap, an overlap or an empty range at {item.start.hex() or 'the start'}",
+                )
+            expected = item.end
+        if expected != KEY_MAX:
+            raise F1Error(Code.INVALID_ARGUMENT, "the range map does not reach the end of the key space")
+
+    @staticmethod
+    def from_starts(starts: Sequence[tuple[bytes, int]], version: int = 1) -> "RangeMap":
+        """Build the map from (start, group) pairs in ascending order, the first at the lowest key."""
+        ends = [start for start, _ in starts[1:]] + [KEY_MAX]
+        return RangeMap((Range(s, e, g) for (s, g), e in zip(starts, ends, strict=True)), version)
+
+    def lookup(self, key: bytes) -> Range:
+        """Return the range that owns ``key``."""
+        return self.ranges[bisect_right(self._starts, key) - 1]
+
+    def group_of(self, key: bytes) -> int:
+        """Return the number of the group that owns ``key``."""
+        return self.ranges[bisect_right(self._starts, key) - 1].group
+
+    def pieces(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes, int]]:
+        """Cut ``[start, end)`` at the borders: (start, end, group) in key order, neighbours of one group joined."""
+        result: list[tuple[bytes, bytes, int]] = []
+        position = max(bisect_right(self._starts, start) - 1, 0)
+        for item in self.ranges[position:]:
+            if item.start >= end:
+                break
+            low, high = max(start, item.start), min(end, item.end)
+            if low >= high:
+                continue
+            if result and result[-1][2] == item.group and result[-1][1] == low:
+                result[-1] = (result[-1][0], high, item.group)
+            else:
+                result.append((low, high, item.group))
+        return result
+
+    def owned_by(self, group: int) -> tuple[Range, ...]:
+        """Return the ranges of ``group`` in key order."""
+        return tuple(r for r in self.ranges if r.group == group)
+
+    def groups(self) -> list[int]:
+        """Return the numbers of all groups that own something, ascending."""
+        return sorted({r.group for r in self.ranges})
+
+    def encode(self) -> bytes:
+        """Return the row value under :data:`RANGE_MAP_KEY`."""
+        return msgspec.msgpack.encode((self.version, [(r.start, r.end, r.group) for r in self.ranges]))
+
+    @staticmethod
+    def decode(data: bytes) -> "RangeMap":
+        """Read what :meth:`encode` wrote. Raises DATA_CORRUPTION for anything else."""
+        try:
+            version, items = msgspec.msgpack.decode(data, type=tuple[int, list[tuple[bytes, bytes, int]]])
+            return RangeMap((Range(s, e, g) for s, e, g in items), version)
+        except (msgspec.DecodeError, F1Error) as error:
+            raise F1Error(Code.DATA_CORRUPTION, f"the stored range map cannot be read: {error}") from error
+
+
+def spread_tables(groups: Sequence[int], tables: int = 64) -> RangeMap:
+    """The first map of a new cluster: root tables 1 to ``tables`` are dealt to ``groups`` in turn; the rest go last.
+
+    Group 0 keeps everything below table 1. With no other group it owns everything.
+    """
+    data_groups = [g for g in groups if g != META_GROUP] or [META_GROUP]
+    starts: list[tuple[bytes, int]] = [(KEY_MIN, META_GROUP)]
+    for table in range(1, tables + 1):
+        starts.append((tuples.encode((table,)), data_groups[(table - 1) % len(data_groups)]))
+    starts.append((tuples.encode((tables + 1,)), data_groups[-1]))
+    return RangeMap.from_starts(starts)
