@@ -85,10 +85,14 @@ class CommitCmd(_Command, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class AbortCmd(_Command, frozen=True, array_like=True, gc=False, tag=3):
-    """The coordinator records that this attempt aborted, also when it never heard of it before."""
+    """The coordinator records that this attempt aborted, also when it never heard of it before.
+
+    ``ts`` is when it decided so, in microseconds since the epoch: records are kept by age.
+    """
 
     txn: TxnRef
     reason: str
+    ts: int
 
 
 class PrepareCmd(_Command, frozen=True, array_like=True, gc=False, tag=4):
@@ -120,10 +124,15 @@ class DecideCmd(_Command, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class GcOutcomesCmd(_Command, frozen=True, array_like=True, gc=False, tag=6):
-    """Drop outcome records decided before ``before_ts`` whose participants have all applied them, and finished records
-    whose deadline lies before it (microseconds since the epoch)."""
+    """Drop outcome records of ids created and decided before ``before_ts``, and finished records whose deadline lies
+    before it (microseconds since the epoch).
+
+    ``unsettled`` are the groups that may still have such a transaction prepared, because they said so or did not
+    answer: the records that name one of them as a participant stay.
+    """
 
     before_ts: int
+    unsettled: tuple[int, ...] = ()
 
 
 Command = NewLeader | CommitCmd | AbortCmd | PrepareCmd | DecideCmd | GcOutcomesCmd
@@ -141,5 +150,5 @@ def decode_command(data: bytes) -> Command:
     """Return the command in ``data``. Raises F1Error DATA_CORRUPTION if it is none that this version knows."""
     try:
         return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise F1Error(Code.DATA_CORRUPTION, f"a log entry of {len(data)} bytes is no command: {error}") from error

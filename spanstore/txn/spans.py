@@ -1,0 +1,151 @@
+"""Which owners mark which keys and ranges with which bits: the index under the lock table.
+
+Single keys live in a dictionary, because thousands of one-key commits a second touch nothing else. Ranges live in a
+sorted map of borders, each with the owners of the segment from it to the next border, so that overlapping ranges cost
+a binary search however many there are. Only a range that is asked for or marked needs the keys in order; the sorted
+list of them is built then and given up again when no range came for a while.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sortedcontainers import SortedDict, SortedList
+
+from f1common.errors import Code, F1Error
+
+_Owner = TypeVar("_Owner")
+
+_KEEP_SORTED_FOR = 4096
+"""Changes of single keys without any range in between after which keeping them sorted does not pay."""
+
+
+class Span(NamedTuple):
+    """What a lock covers: the key ``start`` if ``end`` is None, else every key k with ``start <= k < end``."""
+
+    start: bytes
+    end: bytes | None = None
+
+    def overlaps(self, other: "Span") -> bool:
+        """Tell whether some key lies in both."""
+        if self.end is None:
+            return self.start == other.start if other.end is None else other.start <= self.start < other.end
+        if other.end is None:
+            return self.start <= other.start < self.end
+        return self.start < other.end and other.start < self.end
+
+
+def check_span(span: Span) -> None:
+    """Raise F1Error INVALID_ARGUMENT if ``span`` is a range without keys."""
+    if span.end is not None and span.start >= span.end:
+        raise F1Error(Code.INVALID_ARGUMENT, f"an empty range cannot be locked: {span.start!r} to {span.end!r}")
+
+
+class SpanIndex(Generic[_Owner]):
+    """Bits that owners have on spans. An owner's spans are removed all at once, never one of several."""
+
+    __slots__ = ("_keys", "_points", "_segments", "_unsorted_for")
+
+    def __init__(self) -> None:
+        self._points: dict[bytes, dict[_Owner, int]] = {}
+        self._keys: Any = None  # SortedList[bytes] of the keys of _points, or None while no range needs it
+        self._unsorted_for = 0
+        self._segments: Any = SortedDict()  # SortedDict[bytes, dict[_Owner, int]]
+
+    def add(self, span: Span, owner: _Owner, bits: int) -> None:
+        """Mark ``span`` with ``bits`` of ``owner``, beside what the owner has there."""
+        start, end = span
+        if end is not None:
+            self._add_range(start, end, owner, bits)
+            return
+        owners = self._points.get(start)
+        if owners is None:
+            self._points[start] = {owner: bits}
+            if self._keys is not None:
+                self._keep_sorted(start)
+        else:
+            owners[owner] = owners.get(owner, 0) | bits
+
+    def remove(self, owner: _Owner, spans: Iterable[Span]) -> None:
+        """Remove all marks of ``owner``, which are on ``spans``."""
+        for start, end in spans:
+            if end is not None:
+                self._remove_range(start, end, owner)
+                continue
+            owners = self._points[start]
+            del owners[owner]
+            if not owners:
+                del self._points[start]
+                if self._keys is not None:
+                    self._keys.remove(start)
+
+    def overlapping(self, span: Span) -> list[dict[_Owner, int]]:
+        """Return the owners and bits of everything that has a key in common with ``span``. Not to be changed."""
+        start, end = span
+        found: list[dict[_Owner, int]] = []
+        if end is None:
+            owners = self._points.get(start)
+            if owners is not None:
+                found.append(owners)
+            if self._segments:
+                found.append(self._segment_at(start))
+            return found
+        if self._segments:
+            found.append(self._segment_at(start))
+            found.extend(self._segments[at] for at in self._segments.irange(start, end, inclusive=(False, False)))
+        if self._points:
+            found.extend(self._points[key] for key in self._sorted_keys().irange(start, end, inclusive=(True, False)))
+        return found
+
+    def covers(self, span: Span, owner: _Owner, bits: int) -> bool:
+        """Tell whether ``owner`` has one of ``bits`` on every key of ``span``."""
+        start, end = span
+        if end is None and self._points.get(start, {}).get(owner, 0) & bits:
+            return True
+        if not self._segments or not self._segment_at(start).get(owner, 0) & bits:
+            return False
+        if end is None:
+            return True
+        inner = self._segments.irange(start, end, inclusive=(False, False))
+        return all(self._segments[at].get(owner, 0) & bits for at in inner)
+
+    def _sorted_keys(self) -> Any:
+        if self._keys is None:
+            self._keys = SortedList(self._points)
+        self._unsorted_for = 0
+        return self._keys
+
+    def _keep_sorted(self, key: bytes) -> None:
+        self._unsorted_for += 1
+        if self._unsorted_for > _KEEP_SORTED_FOR:
+            self._keys = None
+        else:
+            self._keys.add(key)
+
+    def _segment_at(self, key: bytes) -> dict[_Owner, int]:
+        position = self._segments.bisect_right(key)
+        if position == 0:
+            return {}
+        segment: dict[_Owner, int] = self._segments.peekitem(position - 1)[1]
+        return segment
+
+    def _add_range(self, start: bytes, end: bytes, owner: _Owner, bits: int) -> None:
+        for border in (start, end):
+            if border not in self._segments:
+                self._segments[border] = dict(self._segment_at(border))
+        for at in self._segments.irange(start, end, inclusive=(True, False)):
+            owners = self._segments[at]
+            owners[owner] = owners.get(owner, 0) | bits
+
+    def _remove_range(self, start: bytes, end: bytes, owner: _Owner) -> None:
+        touched = list(self._segments.irange(start, end))
+        for at in touched:
+            if at != end:
+                self._segments[at].pop(owner, None)
+        # Borders that no longer separate anything go, or a long-held range would keep those of every short one in it.
+        position = self._segments.bisect_left(start)
+        before: dict[_Owner, int] = self._segments.peekitem(position - 1)[1] if position else {}
+        for at in touched:
+            if self._segments[at] == before:
+                del self._segments[at]
+            else:
+                before = self._segments[at]
