@@ -51,7 +51,6 @@ _SERIALISE = Ban("a protobuf message or msgspec")
 
 # Imported name (ending in a dot: everything below it) -> the ban.
 BANNED: Mapping[str, Ban] = {
-    "asyncio.ensure_future": Ban("asyncio.TaskGroup or asyncio.create_task"),
     "asyncio.get_event_loop": Ban("asyncio.get_running_loop"),
     "datetime.date.today": _CLOCK,
     "datetime.datetime.now": _CLOCK,
@@ -256,15 +255,22 @@ def product_asserts(source: Source) -> Iterator[Finding]:
 
 
 def bare_excepts(source: Source) -> Iterator[Finding]:
-    """`except:`, and `except BaseException` that does not raise: both swallow cancellation."""
+    """`except:`, and `except BaseException` that neither raises nor looks at what it caught: both swallow cancellation."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
-        catches_all = isinstance(node.type, ast.Name) and node.type.id == "BaseException"
         if node.type is None:
             yield source.finding(node, "bare-except", "name the exceptions; `except:` swallows cancellation")
-        elif catches_all and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
-            yield source.finding(node, "bare-except", "raise again, or catch Exception")
+        elif isinstance(node.type, ast.Name) and node.type.id == "BaseException" and not handed_on(node):
+            yield source.finding(node, "bare-except", "raise again, hand it on, or catch Exception")
+
+
+def handed_on(handler: ast.ExceptHandler) -> bool:
+    return any(
+        isinstance(node, ast.Raise) or (isinstance(node, ast.Name) and node.id == handler.name)
+        for statement in handler.body
+        for node in ast.walk(statement)
+    )
 
 
 def missing_module_docstrings(source: Source) -> Iterator[Finding]:

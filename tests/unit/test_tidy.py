@@ -131,6 +131,8 @@ def test_assert_belongs_to_tests() -> None:
 def test_except_that_swallows_everything_is_found() -> None:
     assert found(tidy.bare_excepts, "try: pass\nexcept: pass")
     assert found(tidy.bare_excepts, "try: pass\nexcept BaseException: pass")
+    assert found(tidy.bare_excepts, "try: pass\nexcept BaseException as error: pass")
+    assert found(tidy.bare_excepts, "try: pass\nexcept BaseException as error: future.set_exception(error)") == []
     assert found(tidy.bare_excepts, "try: pass\nexcept BaseException:\n    raise") == []
     assert found(tidy.bare_excepts, "try: pass\nexcept Exception: pass") == []
 
