@@ -255,7 +255,7 @@ def product_asserts(source: Source) -> Iterator[Finding]:
 
 
 def bare_excepts(source: Source) -> Iterator[Finding]:
-    """`except:`, and `except BaseException` that neither raises nor looks at what it caught: both swallow cancellation."""
+    """`except:`, and `except BaseException` that neither raises nor uses what it caught: both swallow cancellation."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
