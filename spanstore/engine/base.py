@@ -66,7 +66,9 @@ class WriteBatch:
         self.size = 0
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set ``key`` to ``value``."""
+        """Set ``key`` to ``value``. Raises F1Error KEY_TOO_LONG, INVALID_ARGUMENT if the key is empty."""
+        if not 0 < len(key) <= MAX_KEY_BYTES:
+            raise _refused(key)
         self.ops.append((PUT, key, value))
         self.size += len(key) + len(value)
 
@@ -87,6 +89,12 @@ class WriteBatch:
 
     def __bool__(self) -> bool:
         return bool(self.ops)
+
+
+def _refused(key: bytes) -> F1Error:
+    if not key:
+        return F1Error(Code.INVALID_ARGUMENT, "an engine key is not empty")
+    return F1Error(Code.KEY_TOO_LONG, f"an engine key has at most {MAX_KEY_BYTES} bytes, not {len(key)}")
 
 
 class Reader(Protocol):
@@ -124,6 +132,11 @@ class Reader(Protocol):
 
 class Engine(Protocol):
     """An ordered key-value store with atomic durable batches and consistent snapshots."""
+
+    @property
+    def incarnation(self) -> int:
+        """How often this store was opened for writing: greater than that of every server process that had it before."""
+        ...
 
     def snapshot(self) -> Reader:
         """Open a view of the newest durable state. Cheap: once per turn of the server. Raises EngineFailed."""
