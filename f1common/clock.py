@@ -26,8 +26,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, assert_never
 
+from f1common.config import ClockSection
 from f1common.errors import Code, F1Error, check
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
@@ -93,6 +94,7 @@ def measure_same_host_offset_us() -> int:
 def same_host_offset_us(state_path: Path) -> int:
     """Return this boot's offset as kept in the file ``state_path``, measuring and keeping it if the boot is new.
 
+    For the one supervisor that starts a machine's processes: two callers at once might each keep their own.
     A new boot's offset is measured from the system clock, which may have been set back meanwhile: the highest
     timestamp ever given out is the storage tier's to remember (the ceiling of leader leases), not this file's.
     Raises F1Error BAD_DATA_DIR if the file cannot be written.
@@ -275,17 +277,24 @@ class ManualClock:
         self._bound_us = us
 
 
-def clock_from_config(source: str, *, offset_us: int, bound_us: int) -> Clock:
-    """Make the clock that the section ``[clock]`` of the configuration names.
+def clock_from_config(section: ClockSection) -> Clock:
+    """Make the clock that the section ``[clock]`` of the configuration describes.
 
-    Raises F1Error INVALID_ARGUMENT for an unknown source and CLOCK_SKEW if the kernel's clock is unsynchronised.
+    Raises F1Error INVALID_ARGUMENT for a same-host clock without its offset, CLOCK_SKEW if the kernel's clock is to be
+    used and is not synchronised.
     """
-    match source:
+    match section.source:
         case "same_host":
-            return SameHostClock(offset_us)
+            if section.offset_us == 0:
+                raise F1Error(
+                    Code.INVALID_ARGUMENT,
+                    "clock.source = 'same_host' needs clock.offset_us, one value for all processes of this boot; "
+                    "`f1 cluster up` sets it",
+                )
+            return SameHostClock(section.offset_us)
         case "bounded":
-            return BoundedClock(bound_us)
+            return BoundedClock(section.bound_us)
         case "kernel":
             return KernelClock()
         case _:
-            raise F1Error(Code.INVALID_ARGUMENT, f"clock.source is 'same_host', 'bounded' or 'kernel', not {source!r}")
+            assert_never(section.source)

@@ -105,7 +105,7 @@ _EXT_NUMERIC = 2
 _EXT_DATE = 3
 _EXT_TIMESTAMP = 4
 
-_POWERS_OF_TEN = [10**exponent for exponent in range(NUMERIC_SCALE + 1)]
+_POWERS_OF_TEN: list[int] = [10**exponent for exponent in range(NUMERIC_SCALE + 1)]
 _UNFILLED = b"\x7f" + b"\xff" * 7
 _COMMIT_TS_CELL = b"\xd7\x04" + _UNFILLED
 _THIS_VERSION_EXT = Ext(_EXT_THIS_VERSION, b"")
