@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # What exists of the source roots and of the code around them.
 CODE   := $(wildcard f1common spanstore f1server master slavepool client/f1 deploy/f1deploy bench scripts tests)
 
-.PHONY: install demo test test-long lint static proto lock bench clean
+.PHONY: install demo test test-long lint static format types contracts proto lock bench clean
 
 install: $(STAMP)
 
@@ -32,10 +32,17 @@ test-long: install
 lint: install static
 	$(PY) -m pytest -q tests/unit/test_tidy.py tests/unit/test_proto_drift.py
 
-static: install
+# One target for each tool, so that `make -k static` shows what all of them say.
+static: format types contracts
+
+format: install
 	$(VENV)/bin/ruff check --quiet $(CODE)
 	$(VENV)/bin/ruff format --check --quiet $(CODE)
+
+types: install
 	$(VENV)/bin/mypy --strict $(CODE)
+
+contracts: install
 	$(VENV)/bin/lint-imports
 
 proto: install
