@@ -111,6 +111,32 @@ class RangeMap:
             raise F1Error(Code.DATA_CORRUPTION, f"the stored range map cannot be read: {error}") from error
 
 
+class OwnedRanges:
+    """What one group owns, for quick checks on the path of every request."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._starts: list[bytes] = []
+        self._ends: list[bytes] = []
+        for item in sorted(ranges, key=lambda r: r.start):
+            if self._ends and self._ends[-1] == item.start:
+                self._ends[-1] = item.end
+            else:
+                self._starts.append(item.start)
+                self._ends.append(item.end)
+
+    def has_key(self, key: bytes) -> bool:
+        """Tell whether the group owns ``key``."""
+        position = bisect_right(self._starts, key) - 1
+        return position >= 0 and key < self._ends[position]
+
+    def has_range(self, start: bytes, end: bytes) -> bool:
+        """Tell whether the group owns every key of ``[start, end)``."""
+        position = bisect_right(self._starts, start) - 1
+        return position >= 0 and end <= self._ends[position]
+
+
 def spread_tables(groups: Sequence[int], tables: int = 64) -> RangeMap:
     """The first map of a new cluster: root tables 1 to ``tables`` are dealt to ``groups`` in turn; the rest go last.
 

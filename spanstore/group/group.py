@@ -1,0 +1,354 @@
+"""One replica of one Paxos group: consensus, locks, timestamps and rows put together.
+
+Pure: it never waits, sends or writes. The runtime drives it in *turns*, all groups of a spanserver together, so that a
+turn costs one engine transaction and one sync:
+
+1. ``begin_turn(view, now)`` with a fresh view of the engine;
+2. ``on_peer`` and ``on_request`` for everything that arrived, ``tick`` when time is due;
+3. ``end_turn(batch, now)`` adds what must be durable to the batch and returns the messages;
+4. ``deliver`` lets answers go that need not wait for the batch;
+5. the runtime commits the batch, then calls ``durable(now)``, sends the messages that had to wait, and ``deliver``.
+
+A failed commit is a crash: the runtime throws the object away and loads a new one from the disk.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from f1common.clock import Now
+from f1common.errors import Code, F1Error
+from spanstore.engine.base import Reader, WriteBatch
+from spanstore.group import reads
+from spanstore.group.config import GroupConfig
+from spanstore.group.outbox import Outbox, Ticket
+from spanstore.group.requests import Commit, LockRead, Prepare, Read, SafeTimeQuery, SafeTimeReply
+from spanstore.group.state import Done, ReplicatedState
+from spanstore.group.storage import DiskLog, load_hard_state, put_effects
+from spanstore.group.tenure import Tenure
+from spanstore.mvcc.safetime import FollowerSafeTime
+from spanstore.mvcc.versions import check_key
+from spanstore.paxos.effects import Effects
+from spanstore.paxos.messages import HardState, Message
+from spanstore.paxos.replica import Replica, Role
+from spanstore.placement.range_map import OwnedRanges
+from spanstore.txn.commands import NewLeader, PrepareCmd, encode_command
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Messages of a turn: (receiver, message)."""
+
+    now: list[tuple[str, Message]] = field(default_factory=list)
+    synced: list[tuple[str, Message]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """What ``f1 status`` shows of a replica."""
+
+    group: int
+    role: str
+    leader: str
+    ballot_round: int
+    chosen_index: int
+    applied_index: int
+    last_index: int
+    safe_ts: int
+    lease_valid: bool
+    prepared: int
+    locked_transactions: int
+    safe_holder: bytes
+    safe_holder_ts: int
+    digest: int
+
+
+class Group:
+    """A replica of a group; see the module docstring for how it is driven."""
+
+    def __init__(
+        self,
+        *,
+        group: int,
+        me: str,
+        voters: tuple[str, ...],
+        owned: OwnedRanges,
+        config: GroupConfig,
+        reader: Reader,
+        now: Now,
+        rng: random.Random,
+        on_applied: Callable[[int, Done], None] | None = None,
+    ) -> None:
+        """Load the replica from the engine view ``reader``. Raises DATA_CORRUPTION for a damaged log or state."""
+        self.group = group
+        self._owned = owned
+        self._config = config
+        self._log = DiskLog(reader, group)
+        self.state = ReplicatedState(group, reader)
+        self.replica = Replica(
+            group=group,
+            me=me,
+            voters=voters,
+            config=config.paxos,
+            log=self._log,
+            hard_state=load_hard_state(reader, group) or HardState(),
+            applied_index=self.state.applied.index,
+            now=now,
+            rng=rng,
+        )
+        self._outbox = Outbox(self._not_leader)
+        self._tenure: Tenure | None = None
+        self._follower_safe = FollowerSafeTime()
+        self._reads: list[Ticket] = []
+        self._effects = Effects()
+        self._done: list[Done] = []
+        self._reader = reader
+        self._now = now
+        self._on_applied = on_applied
+
+    # ------------------------------------------------------------------ turns
+
+    def begin_turn(self, reader: Reader, now: Now) -> None:
+        """Start a turn with a view that shows everything durable."""
+        self._reader, self._now = reader, now
+        self._log.bind(reader)
+        self._follow_role()
+        if self._tenure is not None:
+            self._tenure.begin_turn(reader, now)
+
+    def on_peer(self, sender: str, message: Message) -> None:
+        """Take in a Paxos message."""
+        self.replica.step(sender, message, self._now)
+
+    def on_request(self, ticket: Ticket) -> None:
+        """Take in a client's request; it is answered exactly once through its ticket."""
+        try:
+            self._validate(ticket)
+        except F1Error as error:
+            self._outbox.send(ticket.reply, error)
+            return
+        if isinstance(ticket.request, SafeTimeQuery):
+            self._outbox.send(ticket.reply, SafeTimeReply(self._readable_ts()))
+        elif self._serving():
+            self._serving_tenure().handle(ticket)
+        elif isinstance(ticket.request, Read) and ticket.request.timestamp > 0:
+            self._reads.append(ticket)
+        else:
+            self._outbox.send(ticket.reply, self._not_leader())
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self.replica.tick(self._now)
+        self._follow_role()
+        if self._tenure is not None and self._tenure.ready:
+            self._tenure.tick()
+        expired = [t for t in self._reads if t.deadline_us <= self._now.boot_us]
+        self._reads = [t for t in self._reads if t.deadline_us > self._now.boot_us]
+        for ticket in expired:
+            self._outbox.fail(
+                ticket.reply, Code.DEADLINE_EXCEEDED, "this replica's safe time did not reach the timestamp; retry"
+            )
+
+    def end_turn(self, batch: WriteBatch) -> Outgoing:
+        """Add all that must become durable to ``batch`` and return the messages of the turn."""
+        self._follow_role()
+        self._serve_follower_reads()
+        if self._tenure is not None:
+            pair = self._tenure.safe_time()
+            if pair is not None:
+                self.replica.set_safe(*pair)
+        self._effects = effects = self.replica.flush(self._now)
+        if effects.lost_leadership:
+            self._follow_role()
+        put_effects(batch, self.group, effects)
+        entries = self.replica.take_chosen(self._config.turn_max_bytes)
+        self._done = self.state.apply(entries, batch)
+        if self._tenure is not None:
+            for done in self._done:
+                self._tenure.chosen(done)
+        return Outgoing(effects.send_now, effects.send_synced)
+
+    def deliver(self, now: Now) -> None:
+        """Let go of answers whose conditions hold at ``now``, a sample taken just before the call."""
+        self._outbox.deliver(now, lambda term: self._lease_holds(term, now))
+
+    def durable(self, now: Now) -> None:
+        """The batch of this turn is on disk."""
+        self._now = now
+        self._log.written(self._effects)
+        self.replica.synced(self._effects, now)
+        done, self._done = self._done, []
+        if done:
+            self.state.durable()
+            self.replica.applied(self.state.applied.index)
+            for item in done:
+                if self._on_applied is not None:
+                    self._on_applied(self.group, item)
+                if self._tenure is not None:
+                    self._tenure.durable(item, now)
+        self._follow_role()
+        index, ts = self.replica.safe
+        self._follower_safe.learn(index, ts)
+        self._follower_safe.applied(self.state.applied.index)
+        if self._tenure is not None:
+            self._maybe_open(now)
+            self._tenure.release_visible(now)
+
+    def has_work(self) -> bool:
+        """Tell whether another turn should follow at once."""
+        if self.replica.chosen_index > self.state.applied.index or self.replica.has_pending():
+            return True
+        return self._tenure is not None and self._tenure.has_work()
+
+    def next_wakeup(self, now: Now) -> int:
+        """Return the boot time of the next turn that is due though nothing arrives, in microseconds."""
+        due = self.replica.next_wakeup(now)
+        stamps = [self._outbox.next_ts(), self._tenure.next_ts() if self._tenure is not None else None]
+        for ts in stamps:
+            if ts is not None:
+                due = min(due, now.boot_us + max(1, ts - now.tt.earliest + 1))
+        if self._reads or (self._tenure is not None and self._tenure.waits_for_ceiling()):
+            due = min(due, now.boot_us + 2_000)
+        return due
+
+    # ------------------------------------------------------------------ questions of the runtime
+
+    def overdue(self) -> list[PrepareCmd]:
+        """Return prepared transactions whose coordinator should be asked now."""
+        return self._tenure.overdue() if self._tenure is not None and self._serving() else []
+
+    def is_serving_leader(self) -> bool:
+        """Tell whether this replica leads, holds its lease and has applied everything of earlier terms."""
+        return self._serving()
+
+    def view(self, now: Now) -> GroupView:
+        """Return what status shows."""
+        tenure = self._tenure
+        holder = tenure.holder() if tenure is not None and tenure.ready else None
+        return GroupView(
+            group=self.group,
+            role=self.replica.role.value,
+            leader=self.replica.leader or "",
+            ballot_round=self.replica.ballot.round,
+            chosen_index=self.replica.chosen_index,
+            applied_index=self.state.applied.index,
+            last_index=self.replica.last_index,
+            safe_ts=self._readable_ts(),
+            lease_valid=self.replica.lease_valid(now.boot_us),
+            prepared=len(self.state.prepared),
+            locked_transactions=tenure.locked_transactions() if tenure is not None else 0,
+            safe_holder=holder[0] if holder else b"",
+            safe_holder_ts=holder[1] if holder else 0,
+            digest=self.state.applied.digest,
+        )
+
+    # ------------------------------------------------------------------ leadership
+
+    def _follow_role(self) -> None:
+        """Make the tenure match the replica's role: one tenure per ballot, none for a follower."""
+        leads = self.replica.role is Role.LEADER
+        term = self.replica.ballot.round
+        if self._tenure is not None and (not leads or self._tenure.term != term):
+            self._tenure.close(self._not_leader())
+            self._tenure = None
+        if leads and self._tenure is None:
+            self._tenure = Tenure(
+                group=self.group,
+                term=term,
+                replica=self.replica,
+                state=self.state,
+                config=self._config,
+                outbox=self._outbox,
+            )
+            floor = max(self.replica.ceiling_floor, self.state.max_ts)
+            index = self.replica.propose(encode_command(NewLeader(term, self.replica.ballot.replica, floor)))
+            self._opening_index = index if index is not None else 0
+            self._tenure.begin_turn(self._reader, self._now)
+
+    def _maybe_open(self, now: Now) -> None:
+        tenure = self._tenure
+        if tenure is not None and not tenure.ready and 0 < self._opening_index <= self.state.applied.index:
+            tenure.open(now)
+
+    def _serving(self) -> bool:
+        tenure = self._tenure
+        return tenure is not None and tenure.ready and self.replica.lease_valid(self._now.boot_us)
+
+    def _serving_tenure(self) -> Tenure:
+        if self._tenure is None:
+            raise F1Error(Code.INTERNAL, "no tenure although serving")
+        return self._tenure
+
+    def _lease_holds(self, term: int, now: Now) -> bool:
+        tenure = self._tenure
+        return tenure is not None and tenure.term == term and self.replica.lease_valid(now.boot_us)
+
+    def _not_leader(self) -> F1Error:
+        leader = self.replica.leader or ""
+        return F1Error(
+            Code.NOT_LEADER,
+            f"this replica does not lead group {self.group}; ask {leader or 'again soon, an election is on'}",
+            details={"leader": leader, "group": str(self.group)},
+        )
+
+    # ------------------------------------------------------------------ reads at a timestamp, away from the leader
+
+    def _readable_ts(self) -> int:
+        """Return the highest timestamp at which this replica answers now."""
+        return min(self._follower_safe.safe_ts, self._now.tt.earliest - 1)
+
+    def _serve_follower_reads(self) -> None:
+        if not self._reads:
+            return
+        readable = self._readable_ts()
+        waiting, self._reads = self._reads, []
+        for ticket in waiting:
+            request = ticket.request
+            if not isinstance(request, Read):
+                continue
+            if self._serving():
+                self._serving_tenure().handle(ticket)
+            elif request.timestamp > readable:
+                self._reads.append(ticket)
+            else:
+                try:
+                    answer = reads.read_rows(
+                        self._reader, self.group, request.keys, request.ranges, request.timestamp, self._config
+                    )
+                    self._outbox.send(ticket.reply, answer)
+                except F1Error as error:
+                    self._outbox.send(ticket.reply, error)
+
+    # ------------------------------------------------------------------ bad input
+
+    def _validate(self, ticket: Ticket) -> None:
+        """Refuse what is not ours or cannot be stored, before anything is locked or written."""
+        request = ticket.request
+        if isinstance(request, Read | LockRead):
+            for wanted in request.ranges:
+                if wanted.end <= wanted.start:
+                    raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
+            reads.check_owned(self._owned, reads.spans_of(request.keys, request.ranges), self.group)
+            for key in request.keys:
+                check_key(key)
+        elif isinstance(request, Commit | Prepare):
+            _validate_work(request, self._owned, self.group)
+
+
+def _validate_work(request: Commit | Prepare, owned: OwnedRanges, group: int) -> None:
+    work = request.work
+    if not work.txn.unique or work.txn.attempt < 1:
+        raise F1Error(Code.INVALID_ARGUMENT, "a commit needs a unique id and an attempt of 1 or more")
+    for write in work.writes:
+        check_key(write.key)
+        if not owned.has_key(write.key):
+            raise F1Error(
+                Code.WRONG_RANGE,
+                f"group {group} does not own key {write.key.hex()}; refresh the range map",
+                retryable=True,
+            )
+        if write.key_offset >= 0 and (write.key_offset == 0 or write.key_offset + 8 > len(write.key)):
+            raise F1Error(Code.INVALID_ARGUMENT, "the commit timestamp's place lies outside the key")
+        length = len(write.value) if write.value is not None else 0
+        if any(offset + 8 > length for offset in write.value_offsets):
+            raise F1Error(Code.INVALID_ARGUMENT, "the commit timestamp's place lies outside the value")

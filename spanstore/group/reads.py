@@ -1,0 +1,56 @@
+"""Reading rows at a timestamp from the view that the current turn has open. Whether it may be read is decided before."""
+
+from f1common.errors import Code, F1Error
+from spanstore.engine.base import Reader
+from spanstore.group.config import GroupConfig
+from spanstore.group.requests import RangeRead, ReadReply, RowSet
+from spanstore.mvcc.versions import read_version, scan_versions
+from spanstore.placement.range_map import OwnedRanges
+from spanstore.txn.locks import Span
+
+NEWEST = (1 << 63) - 1
+"""A timestamp above every version: what a transaction that holds locks reads at."""
+
+
+def read_rows(
+    reader: Reader,
+    group: int,
+    keys: tuple[bytes, ...],
+    ranges: tuple[RangeRead, ...],
+    ts: int,
+    config: GroupConfig,
+) -> ReadReply:
+    """Read ``keys`` and ``ranges`` at ``ts``. Raises DATA_CORRUPTION for a damaged version."""
+    versions = [read_version(reader, group, key, ts) for key in keys]
+    row_sets = [_read_range(reader, group, r, ts, config) for r in ranges]
+    return ReadReply(ts, versions, row_sets)
+
+
+def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: GroupConfig) -> RowSet:
+    limit = min(wanted.limit or config.read_max_rows, config.read_max_rows)
+    rows = []
+    size = 0
+    found = scan_versions(reader, group, wanted.start, wanted.end, ts, limit=limit + 1, reverse=wanted.reverse)
+    for key, version in found:
+        if len(rows) == limit or size >= config.read_max_bytes:
+            # A forward read goes on at this key; a reverse one below the last key that was given.
+            return RowSet(rows, True, rows[-1][0] if wanted.reverse else key)
+        rows.append((key, version))
+        size += len(key) + len(version.value or b"")
+    return RowSet(rows)
+
+
+def spans_of(keys: tuple[bytes, ...], ranges: tuple[RangeRead, ...]) -> list[Span]:
+    """Return what a read covers."""
+    return [Span(key) for key in keys] + [Span(r.start, r.end) for r in ranges]
+
+
+def check_owned(owned: OwnedRanges, spans: list[Span], group: int) -> None:
+    """Raise WRONG_RANGE unless this group owns all of ``spans``."""
+    for start, end in spans:
+        if not (owned.has_key(start) if end is None else owned.has_range(start, end)):
+            raise F1Error(
+                Code.WRONG_RANGE,
+                f"group {group} does not own all of {start.hex()}..{(end or start).hex()}; refresh the range map",
+                retryable=True,
+            )

@@ -1,0 +1,681 @@
+"""One leader's term: everything that a leader knows and a follower does not, and that is lost with leadership.
+
+Locks, the timestamps given out, commands on their way through the log, requests that wait. A new object is made for each
+term, so that nothing of an older term can survive in it, not even when leadership returns to the same process.
+
+The path of a commit (a prepare goes the same way):
+
+1. *judge*: has this attempt been decided already? A request whose transaction has a command in flight waits for it and
+   is judged again then, so that a commit id is never executed twice;
+2. *lock*: verify that locks taken earlier are still held under this term, take the write locks, and shared locks on
+   what the preconditions look at;
+3. *test* the preconditions on the newest versions, under those locks;
+4. *stamp*: choose the timestamp above everything given out, at or above ``now().latest``, below the lease's ceiling;
+5. *log* it. Once chosen it is answered, after commit-wait; once applied and visible, the locks go.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from f1common.clock import Now
+from f1common.errors import Code, F1Error, check
+from spanstore.engine import keyspace
+from spanstore.engine.base import Reader
+from spanstore.group import reads
+from spanstore.group.config import GroupConfig
+from spanstore.group.outbox import Outbox, Ticket
+from spanstore.group.requests import (
+    Commit,
+    CommitReply,
+    Decide,
+    DecideReply,
+    LockRead,
+    Outcome,
+    OutcomeReply,
+    Prepare,
+    PrepareReply,
+    Read,
+    ReadReply,
+    Release,
+    ReleaseReply,
+    TxnWork,
+)
+from spanstore.group.state import Done, ReplicatedState
+from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
+from spanstore.mvcc.versions import latest, latest_in_range_ts
+from spanstore.paxos.replica import Replica
+from spanstore.txn import outcomes
+from spanstore.txn.commands import (
+    AbortCmd,
+    CommitCmd,
+    DecideCmd,
+    LockRecord,
+    PrepareCmd,
+    TxnRef,
+    encode_command,
+)
+from spanstore.txn.locks import Acquired, LockMode, LockTable, Priority, Refused, Span, WaitPolicy
+
+_WRITE_MODES = (LockMode.EXCLUSIVE, LockMode.APPEND)
+_DEAD_KEPT_US = 120_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """A request that waits for locks, or holds them and waits for the ceiling."""
+
+    ticket: Ticket
+    txn: bytes
+    replies: list[Ticket]
+    token: int = 0
+
+    @property
+    def deadline_us(self) -> int:
+        return max(t.deadline_us for t in self.replies)
+
+
+@dataclass(slots=True)
+class Flight:
+    """A command that was proposed and is not applied yet, and who waits for what."""
+
+    txn: bytes
+    tickets: list[Ticket]
+    ts: int
+    then: list[Ticket]
+    """Requests about the same transaction, to be judged again once the command is applied."""
+    answered: bool = False
+
+
+class Tenure:
+    """The leader's side of a group for one ballot. Pure: inputs and a view in, proposals and answers out."""
+
+    def __init__(
+        self,
+        *,
+        group: int,
+        term: int,
+        replica: Replica,
+        state: ReplicatedState,
+        config: GroupConfig,
+        outbox: Outbox,
+    ) -> None:
+        self.group = group
+        self.term = term
+        self.ready = False
+        self._replica = replica
+        self._state = state
+        self._config = config
+        self._out = outbox
+        self._locks = LockTable()
+        self._oracle = TimestampOracle()
+        self._flights: dict[int, Flight] = {}
+        self._busy: dict[bytes, int] = {}
+        self._parked: dict[int, Parked] = {}
+        self._parked_of: dict[bytes, set[int]] = {}
+        self._runnable: deque[Parked] = deque()
+        self._for_ceiling: list[Parked] = []
+        self._reads: list[Ticket] = []
+        self._again: list[Ticket] = []
+        self._ts_of: dict[bytes, int] = {}
+        self._ts_heap: list[tuple[int, bytes]] = []
+        self._releases: list[tuple[int, bytes]] = []
+        self._active: dict[bytes, int] = {}
+        self._dead: dict[bytes, int] = {}
+        self._prepared_since: dict[bytes, int] = {}
+        self._tokens = 0
+        self._reader: Reader | None = None
+        self._now: Now | None = None
+
+    # ------------------------------------------------------------------ life of the term
+
+    def open(self, now: Now) -> None:
+        """All entries of earlier terms are applied: rebuild the locks of prepared transactions and start to serve."""
+        self._oracle.raise_floor(max(self._replica.ceiling_floor, self._state.max_ts))
+        for unique in sorted(self._state.prepared):
+            record = self._state.prepared[unique]
+            requests = [(lock.span, lock.mode) for lock in record.locks]
+            self._locks.restore_prepared(unique, record.priority, requests)
+            self._note_ts(unique, record.prepare_ts)
+            self._prepared_since[unique] = now.boot_us
+        self.ready = True
+
+    def close(self, error: F1Error) -> None:
+        """The term is over. What was proposed may or may not be chosen later: those answers are ambiguous."""
+        unknown = F1Error(error.code, error.message, retryable=True, ambiguous=True, details=error.details)
+        for index in sorted(self._flights):
+            flight = self._flights[index]
+            for ticket in [] if flight.answered else flight.tickets:
+                self._out.send(ticket.reply, unknown)
+            for ticket in flight.then:
+                self._out.send(ticket.reply, unknown)
+        waiting = [self._parked[token] for token in sorted(self._parked)] + [*self._runnable, *self._for_ceiling]
+        for ticket in [t for parked in waiting for t in parked.replies] + self._reads + self._again:
+            self._out.send(ticket.reply, error)
+
+    def begin_turn(self, reader: Reader, now: Now) -> None:
+        """A turn starts with a fresh view: go on with whatever waited for the last one to become durable."""
+        self._reader, self._now = reader, now
+        if not self.ready:
+            return
+        self._release_visible()
+        again, self._again = self._again, []
+        for ticket in again:
+            self.handle(ticket)
+        while self._runnable:
+            self._go(self._runnable.popleft())
+        for parked in list(self._for_ceiling):
+            # Whoever goes on may kill another that waits.
+            if parked in self._for_ceiling:
+                self._for_ceiling.remove(parked)
+                self._stamp(parked)
+        waiting, self._reads = self._reads, []
+        for ticket in waiting:
+            self._read(ticket)
+
+    def tick(self) -> None:
+        """Let go of requests whose caller stopped waiting, and of idle transactions (F1 section 5: ten seconds)."""
+        now = self._time()
+        for token in [t for t, p in self._parked.items() if p.deadline_us <= now.boot_us]:
+            parked = self._parked[token]
+            self._unpark(parked)
+            self._run(self._locks.cancel(token))
+            self._answer_all(parked, F1Error(Code.DEADLINE_EXCEEDED, "the locks were not free in time; retry"))
+            if not isinstance(parked.ticket.request, LockRead):
+                self._kill(parked.txn, "its commit waited too long for locks")
+        expired = [t for t in self._reads if t.deadline_us <= now.boot_us]
+        self._reads = [t for t in self._reads if t.deadline_us > now.boot_us]
+        for ticket in expired:
+            self._out.fail(ticket.reply, Code.DEADLINE_EXCEEDED, "the read waited too long for a running commit; retry")
+        idle = now.boot_us - self._config.txn_idle_us
+        for txn in [t for t, last in self._active.items() if last < idle]:
+            self._kill(txn, "it was idle for too long")
+        if len(self._dead) > 1000:
+            self._dead = {t: at for t, at in self._dead.items() if at > now.boot_us - _DEAD_KEPT_US}
+
+    def overdue(self) -> list[PrepareCmd]:
+        """Return prepared transactions whose decision is late; each is returned again only after another delay."""
+        now = self._time()
+        late = now.boot_us - self._config.resolve_after_us
+        result = []
+        for unique in sorted(u for u, since in self._prepared_since.items() if since <= late):
+            self._prepared_since[unique] = now.boot_us
+            record = self._state.prepared.get(unique)
+            if record is not None and unique not in self._busy:
+                result.append(record)
+        return result
+
+    def safe_time(self) -> tuple[int, int] | None:
+        """Return (index, ts): whoever applied ``index`` has every commit at or below ``ts``; None if nothing is safe.
+
+        Giving the pair out is a promise: no later timestamp of this leader will be at or below ``ts``.
+        """
+        now = self._time()
+        ceiling = self._replica.usable_ceiling
+        ts = min(now.tt.latest, ceiling, self._oldest_undecided() - 1)
+        if not self.ready or ceiling <= 0 or not self._replica.lease_valid(now.boot_us):
+            return None
+        self._oracle.promise(ts)
+        return self._replica.last_index, ts
+
+    # ------------------------------------------------------------------ requests
+
+    def handle(self, ticket: Ticket) -> None:
+        """Take in a request. Every request is answered exactly once, now or later, through the outbox."""
+        try:
+            match ticket.request:
+                case Read():
+                    self._read(ticket)
+                case LockRead():
+                    self._lock_read(ticket, ticket.request)
+                case Commit():
+                    self._commit(ticket, ticket.request)
+                case Prepare():
+                    self._prepare(ticket, ticket.request)
+                case Decide():
+                    self._decide(ticket, ticket.request)
+                case Outcome():
+                    self._outcome(ticket, ticket.request)
+                case Release():
+                    self._release(ticket, ticket.request)
+        except F1Error as error:
+            self._out.send(ticket.reply, error)
+
+    def _read(self, ticket: Ticket) -> None:
+        request = cast(Read, ticket.request)
+        now = self._time()
+        ts = request.timestamp
+        if ts == 0:
+            # A strong read keeps the timestamp that it is given first, however long it waits.
+            ts = self._oracle.read_ts(now.tt, self._replica.usable_ceiling)
+            ticket = Ticket(Read(ts, request.keys, request.ranges), ticket.reply, ticket.deadline_us)
+        else:
+            self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
+        spans = reads.spans_of(request.keys, request.ranges)
+        if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):
+            self._reads.append(ticket)
+            return
+        answer = reads.read_rows(self._view(), self.group, request.keys, request.ranges, ts, self._config)
+        self._out.send_leased(ticket.reply, answer, self.term, ts)
+
+    def _undecided_below(self, spans: list[Span], ts: int) -> bool:
+        """Tell whether a commit at or below ``ts`` that touches ``spans`` may still be on its way."""
+        if not self._ts_of:
+            return False
+        for span in spans:
+            for holder in self._locks.holders_overlapping(span):
+                if holder.prepared and self._ts_of.get(holder.txn, ts + 1) <= ts:
+                    if any(mode in _WRITE_MODES for mode in holder.modes):
+                        return True
+        return False
+
+    def _lock_read(self, ticket: Ticket, request: LockRead) -> None:
+        txn = request.txn.unique
+        if request.term and request.term != self.term:
+            raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
+        self._refuse_dead(txn)
+        if txn in self._busy or self._locks.is_prepared(txn):
+            raise F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing; it can read no more")
+        if request.mode == LockMode.APPEND:
+            raise F1Error(Code.INVALID_ARGUMENT, "a read takes SHARED or EXCLUSIVE locks")
+        wanted = [(span, request.mode) for span in reads.spans_of(request.keys, request.ranges)]
+        self._active[txn] = self._time().boot_us
+        self._acquire(Parked(ticket, txn, [ticket]), request.priority_ts, wanted, WaitPolicy.WOUND_WAIT)
+
+    def _commit(self, ticket: Ticket, request: Commit) -> None:
+        work = request.work
+        if self._wait_for_flight(ticket, work.txn) or self._join_parked(ticket, work.txn):
+            return
+        verdict = outcomes.judge_attempt(
+            self._outcome_record(work.txn),
+            work.txn.attempt,
+            work.txn.created_ts,
+            self._time().tt,
+            self._config.outcome_keep_us,
+        )
+        match verdict:
+            case outcomes.AlreadyCommitted():
+                self._out.send_after(ticket.reply, CommitReply(verdict.ts), verdict.ts)
+            case outcomes.Fresh():
+                policy = WaitPolicy.PREPARE if request.participants else WaitPolicy.WOUND_WAIT
+                self._lock_for_work(ticket, work, policy)
+            case outcomes.AlreadyAborted():
+                raise F1Error(Code.ABORTED, f"attempt {work.txn.attempt} of this commit was aborted before")
+            case outcomes.Expired():
+                raise F1Error(Code.EXPIRED, "the commit id is older than outcomes are kept; its outcome is unknown")
+            case outcomes.Premature():
+                raise F1Error(
+                    Code.FAILED_PRECONDITION,
+                    f"attempt {work.txn.attempt} came before the end of the attempt below it was recorded",
+                )
+
+    def _prepare(self, ticket: Ticket, request: Prepare) -> None:
+        work = request.work
+        if self._wait_for_flight(ticket, work.txn) or self._join_parked(ticket, work.txn):
+            return
+        verdict = outcomes.judge_prepare(
+            self._finished_record(work.txn),
+            self._state.prepared.get(work.txn.unique),
+            work.txn.attempt,
+            work.deadline,
+            self._time().tt,
+        )
+        match verdict:
+            case outcomes.AlreadyPrepared():
+                self._out.send(ticket.reply, PrepareReply(verdict.prepare_ts))
+            case outcomes.FreshPrepare():
+                self._lock_for_work(ticket, work, WaitPolicy.PREPARE)
+            case outcomes.AlreadyFinished() | outcomes.Stale():
+                raise F1Error(Code.ABORTED, "this attempt was decided before its prepare arrived")
+            case outcomes.PastDeadline():
+                raise F1Error(Code.FENCED, "the prepare arrived after the transaction's deadline")
+
+    def _lock_for_work(self, ticket: Ticket, work: TxnWork, policy: WaitPolicy) -> None:
+        txn = work.txn.unique
+        self._refuse_dead(txn)
+        if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
+            self._kill(txn, "its locks were lost")
+            raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); retry it")
+        wanted = [(_span_of_write(w.key, w.key_offset), _mode_of_write(w.key_offset)) for w in work.writes]
+        wanted += [(span, LockMode.SHARED) for p in work.preconditions for span in outcomes.spans_of(p)]
+        self._active[txn] = self._time().boot_us
+        self._acquire(Parked(ticket, txn, [ticket]), work.priority_ts, wanted, policy)
+
+    def _decide(self, ticket: Ticket, request: Decide) -> None:
+        txn = request.txn
+        if self._wait_for_flight(ticket, txn):
+            return
+        prepared = self._state.prepared.get(txn.unique)
+        if prepared is not None and prepared.txn.attempt == txn.attempt:
+            self._propose(DecideCmd(txn, request.ts), txn.unique, [ticket], 0)
+            return
+        finished = self._finished_record(txn)
+        if finished is not None and finished.attempt >= txn.attempt:
+            self._out.send(ticket.reply, DecideReply())
+            return
+        if request.ts is not None:
+            raise F1Error(Code.FAILED_PRECONDITION, "a commit was decided for a transaction that never prepared here")
+        # Its prepare may still be on the way: remember the abort, so that it is refused.
+        self._kill(txn.unique, "it was aborted")
+        deadline = txn.created_ts + self._config.outcome_keep_us
+        self._propose(DecideCmd(txn, None, deadline), txn.unique, [ticket], 0)
+
+    def _outcome(self, ticket: Ticket, request: Outcome) -> None:
+        txn = request.txn
+        if self._wait_for_flight(ticket, txn):
+            return
+        record = self._outcome_record(txn)
+        verdict = outcomes.judge_attempt(
+            record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us
+        )
+        match verdict:
+            case outcomes.AlreadyCommitted():
+                self._out.send_after(ticket.reply, OutcomeReply(True, verdict.ts, txn.attempt), verdict.ts)
+            case outcomes.AlreadyAborted():
+                self._out.send(ticket.reply, OutcomeReply(False, 0, txn.attempt))
+            case outcomes.Expired():
+                raise F1Error(Code.EXPIRED, "the outcome of this commit id is no longer kept")
+            case outcomes.Premature():
+                raise F1Error(Code.FAILED_PRECONDITION, "an earlier attempt has not been resolved; ask about it first")
+            case outcomes.Fresh():
+                if request.peek:
+                    self._out.send(ticket.reply, OutcomeReply(None, 0, txn.attempt))
+                    return
+                self._kill(txn.unique, "its outcome was asked for before it committed")
+                self._propose(AbortCmd(txn, "never heard of"), txn.unique, [ticket], 0)
+
+    def _release(self, ticket: Ticket, request: Release) -> None:
+        txn = request.txn.unique
+        if txn not in self._busy and not self._locks.is_prepared(txn):
+            self._kill(txn, "it was released")
+        self._out.send(ticket.reply, ReleaseReply())
+
+    # ------------------------------------------------------------------ locks
+
+    def _acquire(
+        self, parked: Parked, priority_ts: int, wanted: Sequence[tuple[Span, LockMode]], policy: WaitPolicy
+    ) -> None:
+        if len(self._parked) >= self._config.max_parked:
+            raise F1Error(Code.OVERLOADED, "too many requests wait for locks in this group; retry later")
+        self._tokens += 1
+        parked.token = self._tokens
+        result = self._locks.acquire(
+            parked.txn,
+            Priority(priority_ts, parked.txn),
+            wanted,
+            policy=policy,
+            token=parked.token,
+            boot_us=self._time().boot_us,
+        )
+        for txn in result.wounded:
+            self._bury(txn, "an older transaction wounded it")
+        self._drop(result.dropped)
+        self._run(result.granted)
+        if isinstance(result, Acquired):
+            self._go(parked)
+        elif isinstance(result, Refused):
+            self._kill(parked.txn, "an older transaction is in its way")
+            self._answer_all(parked, F1Error(Code.ABORTED, "an older transaction is in the way of this commit; retry it"))
+        else:
+            self._parked[parked.token] = parked
+            self._parked_of.setdefault(parked.txn, set()).add(parked.token)
+
+    def _run(self, tokens: Sequence[object]) -> None:
+        """Requests got their locks: they go on with the next view, which shows what the releasing commit wrote."""
+        for token in tokens:
+            parked = self._parked.get(cast(int, token))
+            if parked is not None:
+                self._unpark(parked)
+                self._runnable.append(parked)
+
+    def _drop(self, tokens: Sequence[object]) -> None:
+        for token in tokens:
+            parked = self._parked.get(cast(int, token))
+            if parked is not None:
+                self._unpark(parked)
+                self._answer_all(parked, F1Error(Code.ABORTED, "an older transaction wounded this one; retry it"))
+
+    def _unpark(self, parked: Parked) -> None:
+        del self._parked[parked.token]
+        tokens = self._parked_of[parked.txn]
+        tokens.discard(parked.token)
+        if not tokens:
+            del self._parked_of[parked.txn]
+
+    def _join_parked(self, ticket: Ticket, txn: TxnRef) -> bool:
+        """A duplicate of a request that waits here waits with it."""
+        waiting = [self._parked[t] for t in sorted(self._parked_of.get(txn.unique, ()))]
+        waiting += [*self._runnable, *self._for_ceiling]
+        for parked in waiting:
+            request = parked.ticket.request
+            if parked.txn == txn.unique and type(request) is type(ticket.request):
+                if cast(Commit | Prepare, request).work.txn.attempt == txn.attempt:
+                    parked.replies.append(ticket)
+                    return True
+        return False
+
+    def _refuse_dead(self, txn: bytes) -> None:
+        if txn in self._dead:
+            raise F1Error(Code.ABORTED, "the transaction was wounded by an older one, or idle too long; retry it")
+
+    def _kill(self, txn: bytes, reason: str) -> None:
+        """Take everything from a transaction that is not prepared; later requests of it are refused."""
+        check(txn not in self._busy, f"transaction killed while its command is in flight ({reason})")
+        self._run(self._locks.release(txn))
+        self._bury(txn, reason)
+
+    def _bury(self, txn: bytes, reason: str) -> None:
+        self._dead[txn] = self._time().boot_us
+        self._active.pop(txn, None)
+        error = F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it")
+        for token in sorted(self._parked_of.get(txn, ())):
+            parked = self._parked[token]
+            self._unpark(parked)
+            self._answer_all(parked, error)
+        for parked in [p for p in (*self._runnable, *self._for_ceiling) if p.txn == txn]:
+            (self._runnable if parked in self._runnable else self._for_ceiling).remove(parked)
+            self._answer_all(parked, error)
+
+    def _answer_all(self, parked: Parked, error: F1Error) -> None:
+        for ticket in parked.replies:
+            self._out.send(ticket.reply, error)
+
+    # ------------------------------------------------------------------ under the locks
+
+    def _go(self, parked: Parked) -> None:
+        """The request holds its locks."""
+        request = parked.ticket.request
+        if isinstance(request, LockRead):
+            found = reads.read_rows(
+                self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config
+            )
+            answer = ReadReply(self._time().tt.latest, found.versions, found.ranges, self.term)
+            for ticket in parked.replies:
+                self._out.send_leased(ticket.reply, answer, self.term)
+            return
+        work = cast(Commit | Prepare, request).work
+        failure = outcomes.evaluate(work.preconditions, self._latest, self._newest_in_range)
+        if failure is not None:
+            self._kill(parked.txn, failure.message)
+            self._answer_all(parked, F1Error(failure.code, failure.message))
+            return
+        self._stamp(parked)
+
+    def _stamp(self, parked: Parked) -> None:
+        request = cast(Commit | Prepare, parked.ticket.request)
+        work = request.work
+        above = work.above
+        if isinstance(request, Commit):
+            above = max([above, *(prepare_ts for _, prepare_ts in request.participants)])
+        try:
+            ts = self._oracle.commit_ts(
+                self._time().tt,
+                above=above,
+                ceiling=self._replica.usable_ceiling,
+                deadline=work.deadline or None,
+                max_skew_us=self._config.max_skew_us,
+            )
+        except F1Error as error:
+            self._kill(parked.txn, error.message)
+            self._answer_all(parked, error)
+            return
+        if isinstance(ts, WaitForCeiling):
+            self._replica.want_ceiling(ts.needed)
+            self._for_ceiling.append(parked)
+            return
+        if isinstance(request, Commit):
+            groups = tuple(group for group, _ in request.participants)
+            command: CommitCmd | PrepareCmd = CommitCmd(work.txn, ts, work.writes, groups, work.deadline)
+        else:
+            locks = tuple(LockRecord(s.start, s.end, mode) for s, mode in self._locks.locks_of(parked.txn))
+            priority = Priority(work.priority_ts, parked.txn)
+            command = PrepareCmd(
+                work.txn, ts, priority, work.writes, locks, request.coordinator_group, work.deadline
+            )
+        self._locks.mark_prepared(parked.txn)
+        self._active.pop(parked.txn, None)
+        self._note_ts(parked.txn, ts)
+        self._propose(command, parked.txn, parked.replies, ts)
+
+    def _propose(
+        self, command: CommitCmd | PrepareCmd | AbortCmd | DecideCmd, txn: bytes, tickets: list[Ticket], ts: int
+    ) -> None:
+        index = self._replica.propose(encode_command(command))
+        if index is None:
+            raise F1Error(Code.INTERNAL, "a tenure outlived its replica's leadership")
+        self._flights[index] = Flight(txn, tickets, ts, [])
+        self._busy[txn] = index
+
+    def _wait_for_flight(self, ticket: Ticket, txn: TxnRef) -> bool:
+        index = self._busy.get(txn.unique)
+        if index is None:
+            return False
+        self._flights[index].then.append(ticket)
+        return True
+
+    # ------------------------------------------------------------------ what was chosen
+
+    def chosen(self, done: Done) -> None:
+        """An entry was chosen: its outcome can be told, since every later read waits until it is applied."""
+        flight = self._flights.get(done.index)
+        if flight is None:
+            return
+        flight.answered = True
+        match done.command:
+            case CommitCmd(ts=ts):
+                for ticket in flight.tickets:
+                    if isinstance(ticket.request, Commit):
+                        self._out.send_after(ticket.reply, CommitReply(ts), ts)
+            case PrepareCmd(prepare_ts=prepare_ts):
+                for ticket in flight.tickets:
+                    self._out.send(ticket.reply, PrepareReply(prepare_ts))
+            case AbortCmd(txn=txn):
+                for ticket in flight.tickets:
+                    self._out.send(ticket.reply, OutcomeReply(False, 0, txn.attempt))
+            case DecideCmd():
+                for ticket in flight.tickets:
+                    self._out.send(ticket.reply, DecideReply())
+
+    def durable(self, done: Done, now: Now) -> None:
+        """The rows of an entry are on disk: release its locks once they may be seen, judge again who waited for it."""
+        command = done.command
+        match command:
+            case CommitCmd():
+                self._forget_ts(command.txn.unique)
+                heapq.heappush(self._releases, (command.ts, command.txn.unique))
+            case DecideCmd():
+                self._forget_ts(command.txn.unique)
+                self._prepared_since.pop(command.txn.unique, None)
+                heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
+            case PrepareCmd():
+                self._prepared_since[command.txn.unique] = now.boot_us
+        flight = self._flights.pop(done.index, None)
+        if flight is not None:
+            del self._busy[flight.txn]
+            self._again.extend(flight.then)
+
+    def release_visible(self, now: Now) -> None:
+        """Release the locks of commits whose timestamp has passed (commit-wait)."""
+        self._now = now
+        self._release_visible()
+
+    def _release_visible(self) -> None:
+        tt = self._time().tt
+        while self._releases and tt.after(self._releases[0][0]):
+            _, txn = heapq.heappop(self._releases)
+            self._run(self._locks.release(txn))
+
+    def has_work(self) -> bool:
+        """Tell whether something can go on as soon as there is a fresh view."""
+        return bool(self._again or self._runnable)
+
+    def next_ts(self) -> int | None:
+        """Return the earliest timestamp that locks or answers wait for."""
+        return self._releases[0][0] if self._releases else None
+
+    def waits_for_ceiling(self) -> bool:
+        """Tell whether a commit or a read waits for a higher ceiling or another commit."""
+        return bool(self._for_ceiling or self._reads)
+
+    def holder(self) -> tuple[bytes, int] | None:
+        """Return (transaction, timestamp) of who holds safe time back, for status."""
+        self._oldest_undecided()
+        return (self._ts_heap[0][1], self._ts_heap[0][0]) if self._ts_heap else None
+
+    def locked_transactions(self) -> int:
+        """Return how many transactions hold or await locks and are not prepared."""
+        return len(self._active)
+
+    # ------------------------------------------------------------------ small things
+
+    def _time(self) -> Now:
+        now = self._now
+        if now is None:
+            raise F1Error(Code.INTERNAL, "a tenure was used before its first turn")
+        return now
+
+    def _view(self) -> Reader:
+        reader = self._reader
+        if reader is None:
+            raise F1Error(Code.INTERNAL, "a tenure was used before its first turn")
+        return reader
+
+    def _latest(self, key: bytes) -> tuple[int, bool] | None:
+        version = latest(self._view(), self.group, key)
+        return None if version is None else (version.ts, version.value is not None)
+
+    def _newest_in_range(self, start: bytes, end: bytes) -> int:
+        return latest_in_range_ts(self._view(), self.group, start, end)
+
+    def _outcome_record(self, txn: TxnRef) -> outcomes.OutcomeRecord | None:
+        data = self._view().get(keyspace.outcome_key(self.group, txn.unique, txn.anchor))
+        return None if data is None else outcomes.decode_outcome(data)
+
+    def _finished_record(self, txn: TxnRef) -> outcomes.FinishedRecord | None:
+        data = self._view().get(keyspace.finished_key(self.group, txn.unique))
+        return None if data is None else outcomes.decode_finished(data)
+
+    def _note_ts(self, txn: bytes, ts: int) -> None:
+        self._ts_of[txn] = ts
+        heapq.heappush(self._ts_heap, (ts, txn))
+
+    def _forget_ts(self, txn: bytes) -> None:
+        self._ts_of.pop(txn, None)
+
+    def _oldest_undecided(self) -> int:
+        """Return the lowest timestamp of a commit that is not applied or a prepare that is not decided."""
+        heap = self._ts_heap
+        while heap and self._ts_of.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else reads.NEWEST
+
+
+def _span_of_write(key: bytes, key_offset: int) -> Span:
+    """A key that holds the commit timestamp is locked by its fixed prefix: nobody knows the key yet."""
+    return Span(key) if key_offset < 0 else Span(key[:key_offset], key[:key_offset] + b"\xff")
+
+
+def _mode_of_write(key_offset: int) -> LockMode:
+    return LockMode.EXCLUSIVE if key_offset < 0 else LockMode.APPEND
