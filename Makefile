@@ -43,7 +43,7 @@ types: install
 	$(VENV)/bin/mypy --strict $(CODE)
 
 contracts: install
-	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --no-logo
 
 proto: install
 	$(PY) scripts/proto.py

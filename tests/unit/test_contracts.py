@@ -1,0 +1,97 @@
+"""The import contracts of pyproject.toml keep what is right and break on what is wrong.
+
+`make lint` runs them over the code; here they run over skeletons of the packages, with one forbidden import each.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = ROOT / "pyproject.toml"
+OURS = ("f1common", "spanstore", "f1", "f1deploy")
+
+# Module that imports, what it imports, and a word of the contract that must break.
+FORBIDDEN = (
+    ("spanstore.paxos.replica", "spanstore.mvcc.versions", "Layers"),
+    ("spanstore.txn.locks", "spanstore.paxos", "Layers"),
+    ("spanstore.engine.base", "spanstore.mvcc", "Layers"),
+    ("spanstore.placement.range_map", "spanstore.group", "Layers"),
+    ("spanstore.client.router", "spanstore.runtime", "Layers"),
+    ("spanstore.runtime.main", "spanstore.client", "Layers"),
+    ("spanstore.runtime.main", "spanstore.testing", "Layers"),
+    ("f1common.ids", "spanstore.engine", "f1common imports none"),
+    ("f1.cli", "spanstore.client", "The client library"),
+    ("f1.cli", "f1deploy.cli", "The client library"),
+    ("f1deploy.cli", "spanstore.runtime.main", "Deployment"),
+    ("spanstore.paxos.replica", "asyncio", "Cores are pure"),
+    ("spanstore.mvcc.versions", "time", "Cores are pure"),
+    ("spanstore.txn.locks", "grpc", "Cores are pure"),
+    ("spanstore.txn.locks", "f1common.pb", "Cores are pure"),
+    ("spanstore.group.driver", "lmdb", "The process chooses the engine"),
+)
+ALLOWED = (
+    ("spanstore.testing.sim", "spanstore.runtime"),
+    ("spanstore.runtime.main", "spanstore.group.driver"),
+    ("spanstore.runtime.main", "spanstore.engine.lmdb_engine"),
+    ("spanstore.client.router", "spanstore.placement"),
+    ("spanstore.group.driver", "spanstore.paxos.replica"),
+    ("spanstore.group.driver", "asyncio"),
+    ("spanstore.mvcc.versions", "spanstore.engine.base"),
+    ("spanstore.paxos.replica", "random"),
+    ("spanstore.engine.lmdb_engine", "lmdb"),
+    ("f1deploy.cli", "spanstore.client"),
+    ("f1.cli", "f1common.ids"),
+)
+
+
+def skeleton(root: Path, imports: list[tuple[str, str]]) -> None:
+    """Every module that a contract or an import names, as a package, with these imports in them."""
+    settings = PYPROJECT.read_text()
+    (root / "pyproject.toml").write_text(settings[settings.index("[tool.importlinter]") :])
+    contracts = tomllib.loads(settings)["tool"]["importlinter"]["contracts"]
+    named = set(re.findall(r"[\w.]+", repr(contracts))) | {name for pair in imports for name in pair}
+    for name in sorted(named):
+        if name.split(".")[0] not in OURS:
+            continue
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            package = root.joinpath(*parts[:depth])
+            package.mkdir(parents=True, exist_ok=True)
+            (package / "__init__.py").touch()
+    for importer, imported in imports:
+        with root.joinpath(*importer.split("."), "__init__.py").open("a") as file:
+            file.write(f"import {imported}\n")
+
+
+def broken(root: Path) -> list[str]:
+    """The names of the contracts that the skeleton breaks."""
+    code = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--no-cache"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    verdicts = re.findall(r"^(.+) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE)
+    assert verdicts, done.stdout + done.stderr
+    assert (done.returncode != 0) == any(verdict == "BROKEN" for _, verdict in verdicts)
+    return [name for name, verdict in verdicts if verdict == "BROKEN"]
+
+
+def test_what_the_architecture_allows_is_kept(tmp_path: Path) -> None:
+    skeleton(tmp_path, list(ALLOWED))
+    assert broken(tmp_path) == []
+
+
+@pytest.mark.parametrize(("importer", "imported", "contract"), FORBIDDEN, ids=lambda value: str(value))
+def test_forbidden_import_breaks_its_contract(tmp_path: Path, importer: str, imported: str, contract: str) -> None:
+    skeleton(tmp_path, [(importer, imported)])
+    assert any(name.startswith(contract) for name in broken(tmp_path))
