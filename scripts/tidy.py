@@ -346,10 +346,23 @@ RULES: tuple[Callable[[Source], Iterator[Finding]], ...] = (
 
 
 def repository_files(root: Path) -> list[str]:
-    """All files of the work tree but the ignored ones, relative to `root`, sorted."""
-    listing = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split("\0")
+    """All files of the work tree but the ignored ones, relative to `root`, sorted.
+
+    Outside a git repository (an unpacked archive) there is nothing ignored but folders that nobody writes by hand.
+    """
+    if (root / ".git").exists():
+        # In a container the repository may belong to another user, which git would refuse.
+        git = ["git", "-c", "safe.directory=*", "-C", str(root)]
+        listing = [*git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split("\0")
+    else:
+        paths = (path.relative_to(root) for path in root.rglob("*"))
+        names = [path.as_posix() for path in paths if not any(is_by_product(part) for part in path.parts)]
     return sorted({name for name in names if name and (root / name).is_file()})
+
+
+def is_by_product(folder: str) -> bool:
+    return folder in {"build", "dist", "__pycache__"} or (folder.startswith(".") and folder != ".ci")
 
 
 def entry_points(root: Path) -> set[str]:

@@ -194,3 +194,10 @@ def test_check_repository_covers_new_files_but_not_ignored_ones(tmp_path: Path) 
         ("spanstore/bad.py", "dead-module"),
         ("spanstore/bad.py", "no-docstring"),
     ]
+
+
+def test_unpacked_archive_is_checked_without_git(tmp_path: Path) -> None:
+    for name in ("README.md", "spanstore/a.py", "spanstore/__pycache__/a.pyc", ".venv/lib/b.py", ".ci/run"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert tidy.repository_files(tmp_path) == [".ci/run", "README.md", "spanstore/a.py"]
