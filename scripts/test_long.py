@@ -93,7 +93,7 @@ class SeedJob:
 
 
 # Everything that `make test-long` runs, the quickest to find a fault first. A simulator workload is one line, such as
-# SeedJob("ring", ("{python}", "-m", "MODULE", "--seed-from", "{seed_from}", "--seed-to", "{seed_to}"), range(10_000), 100)
+# SeedJob("ring", ("{python}", "-m", "MODULE", "{seed_from}", "{seed_to}"), range(10_000), 100)
 JOBS: tuple[Job, ...] = (PytestJob("pytest", "tests"),)
 
 

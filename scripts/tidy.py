@@ -27,7 +27,9 @@ SOURCE_ROOTS = ("client/", "deploy/")
 SERVERS = ("f1common/", "spanstore/", "f1server/", "master/", "slavepool/")
 
 # Files that may be longer than the rest, each with its own limit and the reason.
-LONG_FILES: Mapping[str, tuple[int, str]] = {}
+LONG_FILES: Mapping[str, tuple[int, str]] = {
+    "spanstore/paxos/replica.py": (800, "the consensus core is one state machine and is read as a whole"),
+}
 
 # Modules that no product code imports yet, each with what will.
 AWAITED: Mapping[str, str] = {}
