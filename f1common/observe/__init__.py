@@ -1,0 +1,1 @@
+"""What operators see of a process: structured logs and metrics."""

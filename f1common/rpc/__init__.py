@@ -1,0 +1,1 @@
+"""Calls between processes: batched streams, channels, deadlines, back-off, errors on the wire, server bootstrap."""

@@ -1,0 +1,86 @@
+"""Deadlines: one absolute point in time that a request carries through every call made on its behalf.
+
+A timeout given to each hop anew would let a request outlive its caller by the number of hops. A deadline is a
+point on this process's event-loop clock; between processes it travels as the time that remains (``wire_ms``),
+since two hosts share no clock that may be trusted for this.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from f1common.errors import Code, F1Error, check
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Deadline:
+    """A point in time, in seconds of the running event loop's clock; infinite when there is none."""
+
+    at_s: float
+
+    @staticmethod
+    def after(seconds: float | None) -> "Deadline":
+        """Return the deadline ``seconds`` from now; None means never."""
+        if seconds is None:
+            return NEVER
+        return Deadline(asyncio.get_running_loop().time() + max(seconds, 0.0))
+
+    @staticmethod
+    def from_wire_ms(remaining_ms: int) -> "Deadline":
+        """Return the deadline that a peer sent as milliseconds that remain; 0 means never."""
+        check(remaining_ms >= 0, "the time that remains is not negative on the wire")
+        return NEVER if remaining_ms == 0 else Deadline.after(remaining_ms / 1000)
+
+    def wire_ms(self) -> int:
+        """Return the milliseconds that remain for a peer's message, at least 1; 0 means never.
+
+        Raises F1Error DEADLINE_EXCEEDED if none remain.
+        """
+        if self.at_s == math.inf:
+            return 0
+        self.require()
+        return max(1, round((self.at_s - asyncio.get_running_loop().time()) * 1000))
+
+    def remaining_s(self) -> float | None:
+        """Return the seconds that remain, at least 0; None when there is no deadline (what gRPC timeouts take)."""
+        if self.at_s == math.inf:
+            return None
+        return max(0.0, self.at_s - asyncio.get_running_loop().time())
+
+    def expired(self) -> bool:
+        """Tell whether the deadline has passed."""
+        return self.at_s <= asyncio.get_running_loop().time()
+
+    def require(self, *, ambiguous: bool = False) -> None:
+        """Raise F1Error DEADLINE_EXCEEDED if the deadline has passed."""
+        if self.expired():
+            raise F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous)
+
+    def sooner(self, seconds: float | None) -> "Deadline":
+        """Return the earlier of this deadline and ``seconds`` from now."""
+        return min(self, Deadline.after(seconds))
+
+
+NEVER = Deadline(math.inf)
+"""The deadline of a request that has none."""
+
+
+async def within(deadline: Deadline, work: Awaitable[T], *, ambiguous: bool = False) -> T:
+    """Await ``work``, which is cancelled when the deadline passes.
+
+    Raises F1Error DEADLINE_EXCEEDED then, ``ambiguous`` as the caller says: only it knows whether ``work`` may have
+    had an effect by the time it was cancelled.
+    """
+    limit = None if deadline.at_s == math.inf else deadline.at_s
+    scope = asyncio.timeout_at(limit)
+    try:
+        async with scope:
+            return await work
+    except TimeoutError as error:
+        if not scope.expired():
+            raise  # the work's own time-out, not this deadline
+        raise F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous) from error

@@ -1,0 +1,189 @@
+"""The server's side of batched streams: requests with answers in any order, and one-way messages."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import grpc
+import grpc.aio
+
+from f1common.errors import Code, F1Error, InvariantViolation, check
+from f1common.rpc.batches import DEFAULT_LIMITS, END_OF_STREAM, Identified, ServerCall, StreamLimits, take
+from f1common.rpc.status import error_from_exception
+
+_log = logging.getLogger(__name__)
+
+Req = TypeVar("Req", bound=Identified)
+Resp = TypeVar("Resp", bound=Identified)
+Msg = TypeVar("Msg")
+
+# What a context raises when its client is gone; anything else is a defect of ours.
+_CLIENT_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, ConnectionError)
+
+Reply = Callable[[Resp], None]
+"""Answers one request: called once, at any time, on the event loop."""
+
+
+class _Session(Generic[Req, Resp]):
+    """The server's side of one stream of requests."""
+
+    def __init__(
+        self,
+        context: ServerCall,
+        unpack: Callable[[Any], Iterable[Req]],
+        pack: Callable[[list[Resp]], Any],
+        handle: Callable[[Req, "Reply[Resp]"], None],
+        fail: Callable[[Req, F1Error], Resp] | None,
+        limits: StreamLimits,
+    ) -> None:
+        self._context = context
+        self._unpack = unpack
+        self._pack = pack
+        self._handle = handle
+        self._fail = fail
+        self._limits = limits
+        self._unanswered = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._replies: deque[tuple[Resp, int]] = deque()
+        self._wake = asyncio.Event()
+        self._reading = True
+        self.gone = False
+
+    async def read(self) -> None:
+        """Read and handle requests until the client half-closes."""
+        while True:
+            await self._room.wait()
+            batch = await self._context.read()
+            if batch is END_OF_STREAM:
+                return
+            for request in self._unpack(batch):
+                self._accept(request)
+
+    def _accept(self, request: Req) -> None:
+        self._unanswered += 1
+        if self._unanswered >= self._limits.max_in_flight:
+            self._room.clear()
+        answered = False
+
+        def reply(response: Resp) -> None:
+            nonlocal answered
+            check(not answered, "a request is answered once")
+            answered = True
+            self._answer(request, response)
+
+        if self._fail is None:
+            self._handle(request, reply)
+            return
+        try:
+            self._handle(request, reply)
+        except InvariantViolation:
+            raise  # not to be answered and forgotten
+        except Exception as exception:
+            if answered:
+                raise  # nobody would learn of it otherwise
+            reply(self._fail(request, error_from_exception(exception)))
+
+    def _answer(self, request: Req, response: Resp) -> None:
+        self._unanswered -= 1
+        if self._unanswered < self._limits.max_in_flight:
+            self._room.set()
+        if self.gone:
+            return
+        size = response.ByteSize()
+        if size > self._limits.max_message_bytes and self._fail is not None:
+            text = f"a response of {size} bytes exceeds the limit of {self._limits.max_message_bytes} bytes"
+            response = self._fail(request, F1Error(Code.OUT_OF_RANGE, text, ambiguous=True))
+            size = response.ByteSize()
+        self._replies.append((response, size))
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Let :meth:`write` end once everything that was read is answered."""
+        self._reading = False
+        self._wake.set()
+
+    async def write(self) -> None:
+        """Send whatever answers are queued, until :meth:`finish` was called and none is owed."""
+        while self._reading or self._unanswered or self._replies:
+            await self._wake.wait()
+            batch, _ = take(self._replies, self._limits.max_batch_messages, self._limits.max_batch_bytes)
+            if not self._replies:
+                self._wake.clear()
+            if batch:
+                await self._context.write(self._pack(batch))
+
+
+async def serve_requests(
+    context: ServerCall,
+    unpack: Callable[[Any], Iterable[Req]],
+    pack: Callable[[list[Resp]], Any],
+    handle: Callable[[Req, "Reply[Resp]"], None],
+    *,
+    max_in_flight: int = DEFAULT_LIMITS.max_in_flight,
+    limits: StreamLimits = DEFAULT_LIMITS,
+    fail: Callable[[Req, F1Error], Resp] | None = None,
+    draining: asyncio.Event | None = None,
+) -> None:
+    """Serve one stream until the client half-closes it, goes away or the server drains.
+
+    ``handle(request, reply)`` is called for each request in order, without waiting for answers. The response that
+    ``reply`` takes carries the request's id already. Reading stops while ``max_in_flight`` requests, or up to one
+    batch more, are unanswered. When ``draining`` is set, reading stops for good and the stream ends after the last
+    answer. Answers for a client that is gone are dropped. ``fail`` makes a response of an error: with it an exception
+    of ``handle`` answers its request alone; without it that ends the stream. An error of ``unpack`` always does. What
+    ends the stream is raised, for :func:`f1common.rpc.status.maps_errors` to tell the client.
+    """
+    bounds = StreamLimits(max_in_flight, limits.max_batch_messages, limits.max_batch_bytes, limits.max_message_bytes)
+    session: _Session[Req, Resp] = _Session(context, unpack, pack, handle, fail, bounds)
+    reader = asyncio.create_task(session.read())
+    writer = asyncio.create_task(session.write())
+    drain = asyncio.create_task((draining or asyncio.Event()).wait())
+    tasks = (reader, writer, drain)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if reader.done():
+            reader.result()
+        session.finish()
+        reader.cancel()
+        await asyncio.wait((writer,))
+        try:
+            writer.result()
+        except _CLIENT_GONE as failure:
+            _log.debug("a client's stream broke: %s", failure)
+    finally:
+        session.gone = True
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def serve_one_way(
+    context: ServerCall,
+    unpack: Callable[[Any], Iterable[Msg]],
+    handle: Callable[[Msg], None],
+    *,
+    draining: asyncio.Event | None = None,
+) -> None:
+    """Hand every message of a one-way stream to ``handle`` until the sender ends it or the server drains.
+
+    ``handle`` puts into a bounded inbox that drops when it is full: the sender is never held up.
+    """
+
+    async def read() -> None:
+        while (batch := await context.read()) is not END_OF_STREAM:
+            for message in unpack(batch):
+                handle(message)
+
+    reader = asyncio.create_task(read())
+    drain = asyncio.create_task((draining or asyncio.Event()).wait())
+    try:
+        await asyncio.wait((reader, drain), return_when=asyncio.FIRST_COMPLETED)
+        if reader.done():
+            reader.result()
+    finally:
+        reader.cancel()
+        drain.cancel()
+        await asyncio.gather(reader, drain, return_exceptions=True)
