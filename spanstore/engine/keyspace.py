@@ -88,8 +88,9 @@ def log_key(group: int, index: int) -> bytes:
 
 def log_range(group: int, first: int = 0, last: int | None = None) -> tuple[bytes, bytes]:
     """Return the half-open key range of the entries ``first`` to ``last``, both included; None is no upper limit."""
-    end = subspace_range(group, Subspace.LOG)[1] if last is None else log_key(group, last + 1)
-    return log_key(group, first), end
+    if last is None or last >= _MAX_INDEX:
+        return log_key(group, first), subspace_range(group, Subspace.LOG)[1]
+    return log_key(group, first), log_key(group, last + 1)
 
 
 def log_index(key: bytes) -> int:

@@ -189,7 +189,7 @@ class MemoryEngine:
         if self._refusal is not None:
             return
         self._refusal = "the engine is closed"
-        if self._syncer is not None:
+        if self._syncer is not None and not self._syncer.done():
             await asyncio.wait([self._syncer])
         self._cut_off(self._refusal)
 
