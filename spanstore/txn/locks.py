@@ -228,8 +228,8 @@ class LockTable:
 
         ``token`` (hashable, unique among waiting requests) names the request while it waits; ``boot_us`` is now, for
         :meth:`waiters` only. A transaction holds what it already has meanwhile, and never conflicts with itself.
-        Raises F1Error INVALID_ARGUMENT for an empty range, FAILED_PRECONDITION if the transaction is prepared and
-        asks for more than it has.
+        Raises F1Error INVALID_ARGUMENT for an empty range or another priority than before, FAILED_PRECONDITION if the
+        transaction is prepared and asks for more than it has.
         """
         wanted = self._missing(txn, requests)
         if not wanted:
@@ -239,7 +239,8 @@ class LockTable:
             state = _Txn(txn, priority)
         elif state.prepared:
             raise F1Error(Code.FAILED_PRECONDITION, "a transaction that is being committed asked for another lock")
-        check(state.rank[0] == priority, "a transaction keeps its priority")
+        if state.rank[0] != priority:
+            raise F1Error(Code.INVALID_ARGUMENT, f"a transaction keeps its priority: {state.rank[0]}, not {priority}")
         holders = self._clashing_holders(txn, wanted)
         waiting = self._clashing_requests(txn, wanted) if self._requests else []
         if not holders and not waiting:
@@ -256,7 +257,10 @@ class LockTable:
         return self._overtake(state, _Request(state, wanted, policy, token, boot_us, self._seq), holders, waiting)
 
     def release(self, txn: bytes) -> list[object]:
-        """Give up everything ``txn`` holds or waits for (commit applied, or aborted). Returns granted tokens."""
+        """Give up everything ``txn`` holds or waits for (commit applied, or aborted). Returns granted tokens.
+
+        Requests of its own that still wait are forgotten: answering those is the caller's.
+        """
         state = self._txns.get(txn)
         return [] if state is None else self._remove([state])
 
@@ -282,11 +286,11 @@ class LockTable:
     def mark_prepared(self, txn: bytes) -> None:
         """``txn`` can no longer be wounded: its prepare or commit is being logged. It may ask for no more locks.
 
-        A transaction without locks here (a blind abort record, say) is ignored.
+        One without any lock here (a commit of nothing) needs no mark. A stray read of its own that still waits changes
+        nothing either: the transaction ends without it.
         """
         state = self._txns.get(txn)
         if state is not None:
-            check(not state.requests, "a transaction that still waits for locks cannot be prepared")
             state.prepared = True
 
     def restore_prepared(self, txn: bytes, priority: Priority, requests: Sequence[tuple[Span, LockMode]]) -> None:
@@ -302,7 +306,7 @@ class LockTable:
 
     def holds(self, txn: bytes, requests: Sequence[tuple[Span, LockMode]]) -> bool:
         """Tell whether ``txn`` still holds locks that cover all of ``requests``."""
-        return txn in self._txns and all(self._held.covers(span, txn, _SUFFICES[mode]) for span, mode in requests)
+        return all(self._held.covers(span, txn, _SUFFICES[mode]) for span, mode in requests)
 
     def is_prepared(self, txn: bytes) -> bool:
         """Tell whether ``txn`` holds its locks here as prepared."""
@@ -320,7 +324,6 @@ class LockTable:
 
     def holders_overlapping(self, span: Span) -> tuple[Holder, ...]:
         """Return who holds locks on any key of ``span``, oldest first."""
-        check_span(span)
         found: dict[bytes, int] = {}
         for owners in self._held.overlapping(span):
             for txn, bits in owners.items():

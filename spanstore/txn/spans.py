@@ -89,6 +89,8 @@ class SpanIndex(Generic[_Owner]):
             if self._segments:
                 found.append(self._segment_at(start))
             return found
+        if start >= end:
+            return found
         if self._segments:
             found.append(self._segment_at(start))
             found.extend(self._segments[at] for at in self._segments.irange(start, end, inclusive=(False, False)))

@@ -1,0 +1,84 @@
+"""The span index against an oracle that enumerates points and the gaps between them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spanstore.txn import spans
+from spanstore.txn.spans import Span, SpanIndex
+
+KEYS = [bytes([letter]) for letter in b"abcdefg"]
+OWNERS = ["t1", "t2", "t3", "t4"]
+
+
+def places(span: Span) -> frozenset[float]:
+    """Key number n is place n; between it and the next lies place n + 0.5, so a range is more than its known keys."""
+    first = KEYS.index(span.start)
+    if span.end is None:
+        return frozenset([float(first)])
+    return frozenset(first + step / 2 for step in range(2 * (KEYS.index(span.end) - first)))
+
+
+points = st.sampled_from(KEYS).map(Span)
+ranges = st.lists(st.sampled_from(KEYS), min_size=2, max_size=2, unique=True).map(lambda ends: Span(*sorted(ends)))
+any_span = st.one_of(points, ranges)
+step = st.one_of(
+    st.tuples(st.just("add"), any_span, st.sampled_from(OWNERS), st.sampled_from([1, 2, 4])),
+    st.tuples(st.just("remove"), any_span, st.sampled_from(OWNERS), st.just(0)),
+    st.tuples(st.just("ask"), any_span, st.sampled_from(OWNERS), st.sampled_from([1, 2, 4, 3, 6])),
+)
+
+
+@given(st.lists(step, max_size=60), st.sampled_from([1, 4096]))
+def test_index_agrees_with_enumeration(steps: list[tuple[str, Span, str, int]], keep_sorted_for: int) -> None:
+    usual = spans._KEEP_SORTED_FOR
+    spans._KEEP_SORTED_FOR = keep_sorted_for
+    try:
+        run(steps)
+    finally:
+        spans._KEEP_SORTED_FOR = usual
+
+
+def run(steps: list[tuple[str, Span, str, int]]) -> None:
+    index: SpanIndex[str] = SpanIndex()
+    model: dict[str, list[tuple[Span, int]]] = {owner: [] for owner in OWNERS}
+    for what, span, owner, bits in steps:
+        match what:
+            case "add":
+                index.add(span, owner, bits)
+                model[owner].append((span, bits))
+            case "remove":
+                index.remove(owner, dict.fromkeys(held for held, _ in model[owner]))
+                model[owner] = []
+            case _:
+                check_answers(index, model, span, owner, bits)
+    for owner in OWNERS:
+        index.remove(owner, dict.fromkeys(held for held, _ in model[owner]))
+    assert not index._points and not index._segments, "an index whose owners are all gone is empty"
+
+
+def check_answers(
+    index: SpanIndex[str], model: dict[str, list[tuple[Span, int]]], span: Span, owner: str, bits: int
+) -> None:
+    expected: dict[str, int] = {}
+    for other, marks in model.items():
+        for held, mark in marks:
+            if places(held) & places(span):
+                expected[other] = expected.get(other, 0) | mark
+            assert held.overlaps(span) == span.overlaps(held) == bool(places(held) & places(span))
+    found: dict[str, int] = {}
+    for owners in index.overlapping(span):
+        for other, mark in owners.items():
+            found[other] = found.get(other, 0) | mark
+    assert found == expected
+    covered = {place for held, mark in model[owner] if mark & bits for place in places(held)}
+    assert index.covers(span, owner, bits) == (places(span) <= covered)
+
+
+def test_short_ranges_inside_a_long_one_leave_no_borders() -> None:
+    index: SpanIndex[str] = SpanIndex()
+    index.add(Span(b"a", b"z"), "long", 1)
+    for number in range(100):
+        span = Span(b"k%03d" % number, b"k%03d~" % number)
+        index.add(span, "short", 1)
+        index.remove("short", [span])
+    assert list(index._segments) == [b"a", b"z"]
