@@ -321,6 +321,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def unwind(self, domains: list[Domain]) -> None:
         """End all tasks, those of the dead included, so that no ``finally`` runs at the whim of the collector."""
         self._unwinding = True
+        self._batches_at_instant = 0
         for domain in domains:
             self._soon.extend(domain.queue)
             domain.queue.clear()

@@ -27,6 +27,7 @@ from spanstore.testing.sim.net import (
 
 _LOG = logging.getLogger(__name__)
 _MICROS = 1_000_000
+_MAX_CANCEL_DELAY_US = 300
 _EOF: Any = aio.EOF  # type: ignore[attr-defined]
 
 MetadataTuple = tuple[tuple[str, str | bytes], ...]
@@ -192,6 +193,7 @@ class SimServicerContext:
         self._serialize: Callable[[Any], bytes] = _same
         self._inbox: deque[bytes] = deque()
         self._half_closed = False
+        self._lost = False
         self._gone = False
         self._finished = False
         self._headers_sent = False
@@ -217,12 +219,28 @@ class SimServicerContext:
                 self._half_closed = True
             case Reset():
                 self._abandon()
+                return
             case _:
                 return
         self._wake()
 
     def _abandon(self) -> None:
-        """The client is gone, or its time has run out: the handler is cancelled."""
+        """The client is gone, or its time has run out.
+
+        As in grpc.aio, a handler that waits for a request is cancelled, or first sees an end of the stream like any
+        other and is cancelled a moment later.
+        """
+        if self._lost or self._finished:
+            return
+        self._lost = True
+        rng = self.server.net.rng
+        if rng.random() < 0.5:
+            self._cancel()
+        else:
+            self._wake()
+            self._loop.call_at_us(self._loop.now_us + rng.randrange(_MAX_CANCEL_DELAY_US), self._cancel)
+
+    def _cancel(self) -> None:
         if self._gone or self._finished:
             return
         self._gone = True
@@ -304,7 +322,7 @@ class SimServicerContext:
     async def read(self) -> Any:
         """Return the next request, or ``grpc.aio.EOF``."""
         while not self._inbox:
-            if self._half_closed or self._gone or self._finished:
+            if self._half_closed or self._lost or self._finished:
                 return _EOF
             self._reader = self._loop.create_future()
             await self._reader
@@ -316,7 +334,7 @@ class SimServicerContext:
         """Send a response; waits while the client reads too slowly."""
         if self._finished:
             raise aio.UsageError("RPC already finished.")
-        if self._gone:
+        if self._lost:
             raise aio.InternalError("the client is gone")
         await self.send_initial_metadata(())
         self._stream.down.send(Message(self._serialize(message)))
