@@ -236,8 +236,11 @@ def _encode_numeric(value: Decimal) -> bytes:
 def _encode_pieces(wire: Mapping[int, Any]) -> tuple[bytes, tuple[int, ...]]:
     """Encode cell by cell, because the offsets depend on the lengths of the cells before."""
     count = len(wire)
-    head = bytes([0x80 | count]) if count < 16 else b"\xde" + count.to_bytes(2, "big")
-    if count > 0xFFFF:
+    if count < 16:
+        head = bytes([0x80 | count])
+    elif count <= 0xFFFF:
+        head = b"\xde" + count.to_bytes(2, "big")
+    else:
         head = b"\xdf" + count.to_bytes(4, "big")
     pieces = [head]
     offsets = []
