@@ -56,19 +56,19 @@ class Logger:
         """Return a logger that adds ``fields`` to each event."""
         return Logger(self._logger, {**self._bound, **fields})
 
-    def debug(self, event: str, **fields: object) -> None:
+    def debug(self, event: str, /, **fields: object) -> None:
         """Log what only someone who hunts a defect wants to see."""
         self._log(logging.DEBUG, event, fields, None)
 
-    def info(self, event: str, **fields: object) -> None:
+    def info(self, event: str, /, **fields: object) -> None:
         """Log a change of state that an operator may want to see."""
         self._log(logging.INFO, event, fields, None)
 
-    def warning(self, event: str, **fields: object) -> None:
+    def warning(self, event: str, /, **fields: object) -> None:
         """Log what went wrong and was handled."""
         self._log(logging.WARNING, event, fields, None)
 
-    def error(self, event: str, *, exc: BaseException | None = None, **fields: object) -> None:
+    def error(self, event: str, /, *, exc: BaseException | None = None, **fields: object) -> None:
         """Log what needs an operator, with the traceback of ``exc``."""
         self._log(logging.ERROR, event, fields, exc)
 

@@ -111,13 +111,14 @@ class ServerBootstrap:
         """
         options = self._options
         await self.set_serving(False)
-        self.port = _listen(self.server, options.host, options.port)
+        # Metrics first: a port that grpc has bound is not freed by stopping a server that never started.
+        if self._metrics is not None and options.metrics_port is not None:
+            self._endpoint = self._metrics.serve(options.host, options.metrics_port)
         try:
-            if self._metrics is not None and options.metrics_port is not None:
-                self._endpoint = self._metrics.serve(options.host, options.metrics_port)
+            self.port = _listen(self.server, options.host, options.port)
             await self.server.start()
         except BaseException:
-            await self.server.stop(None)
+            self._close_endpoint()
             raise
         _log.info("%s listens on %s", options.name, self.address)
         return self.port
@@ -158,6 +159,9 @@ class ServerBootstrap:
         stopping = self.server.stop(0.0 if self._hurry.is_set() else grace_s)
         await self._patiently(stopping)
         await self.server.stop(None)
+        self._close_endpoint()
+
+    def _close_endpoint(self) -> None:
         if self._endpoint is not None:
             self._endpoint.close()
             self._endpoint = None

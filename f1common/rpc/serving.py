@@ -50,10 +50,12 @@ class _Session(Generic[Req, Resp]):
         self._replies: deque[tuple[Resp, int]] = deque()
         self._wake = asyncio.Event()
         self._reading = True
+        self._hello_due = False
         self.gone = False
 
     async def read(self) -> None:
-        """Read and handle requests until the client half-closes."""
+        """Read and handle requests until the client half-closes. The first message read is the client's hello."""
+        greeted = False
         while True:
             await self._room.wait()
             batch = await self._context.read()
@@ -61,6 +63,9 @@ class _Session(Generic[Req, Resp]):
                 return
             for request in self._unpack(batch):
                 self._accept(request)
+            if not greeted:
+                greeted = self._hello_due = True
+                self._wake.set()
 
     def _accept(self, request: Req) -> None:
         self._unanswered += 1
@@ -107,12 +112,13 @@ class _Session(Generic[Req, Resp]):
 
     async def write(self) -> None:
         """Send whatever answers are queued, until :meth:`finish` was called and none is owed."""
-        while self._reading or self._unanswered or self._replies:
+        while self._reading or self._unanswered or self._replies or self._hello_due:
             await self._wake.wait()
             batch, _ = take(self._replies, self._limits.max_batch_messages, self._limits.max_batch_bytes)
             if not self._replies:
                 self._wake.clear()
-            if batch:
+            if batch or self._hello_due:
+                self._hello_due = False
                 await self._context.write(self._pack(batch))
 
 
@@ -129,6 +135,7 @@ async def serve_requests(
 ) -> None:
     """Serve one stream until the client half-closes it, goes away or the server drains.
 
+    The server's hello, a batch without responses, answers the client's once ``unpack`` has accepted it.
     ``handle(request, reply)`` is called for each request in order, without waiting for answers. The response that
     ``reply`` takes carries the request's id already. Reading stops while ``max_in_flight`` requests, or up to one
     batch more, are unanswered. When ``draining`` is set, reading stops for good and the stream ends after the last

@@ -8,10 +8,12 @@ next message carries all of it.
 * :class:`RequestStream` and :func:`serve_requests`: requests with answers, matched by id, in any order.
 * :class:`OneWayStream` and :func:`serve_one_way`: messages that may be lost, for protocols that send again (Paxos).
 
-What a client may conclude from an error is exact: a request is *handed over* when the message that carries it is
-given to the transport, which happens only after the stream's first, empty message (the *hello*) went through. A
-stream that breaks therefore fails the requests handed over as ambiguous and all others as not: against a server that
-is down nothing is ambiguous.
+What a client may conclude from an error is exact. A stream of requests begins with a *hello* from the client, a
+message without requests that may name a protocol version, and one from the server, which accepts it. Only then are
+requests *handed over*, that is given to the transport. A stream that breaks fails the requests handed over as
+ambiguous and all others as not: with a server that is down, or that refuses the stream, nothing is ambiguous. (The
+hello has a second reason: a message that grpc.aio writes to a call which the server is just refusing replaces the
+refusal's status by an internal error, so nothing is written until the server has accepted.)
 
 Everything here runs on one event loop and takes time from it alone, so that it also runs in virtual time.
 """
@@ -194,8 +196,9 @@ class RequestStream(Generic[Req, Resp]):
             call = self._open_call()
         except Exception as error:
             return F1Error(Code.UNAVAILABLE, f"cannot call {self._name}: {error}")
-        reader = asyncio.create_task(self._read(call))
-        writer = asyncio.create_task(self._write(call))
+        accepted = asyncio.Event()
+        reader = asyncio.create_task(self._read(call, accepted))
+        writer = asyncio.create_task(self._write(call, accepted))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if not reader.done():
@@ -207,16 +210,18 @@ class RequestStream(Generic[Req, Resp]):
             call.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
 
-    async def _read(self, call: BatchCall) -> None:
+    async def _read(self, call: BatchCall, accepted: asyncio.Event) -> None:
         async for batch in call:
-            self._backoff.reset()
+            accepted.set()
             for response in self._unpack(batch):
+                self._backoff.reset()
                 pending = self._pending.pop(response.id, None)
                 if pending is not None and not pending.future.done():
                     pending.future.set_result(response)
 
-    async def _write(self, call: BatchCall) -> None:
+    async def _write(self, call: BatchCall, accepted: asyncio.Event) -> None:
         await call.write(self._hello())
+        await accepted.wait()
         while True:
             await self._queued.wait()
             batch = self._take()
