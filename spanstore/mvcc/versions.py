@@ -62,7 +62,7 @@ def check_key(key: bytes) -> None:
     if len(key) > MAX_USER_KEY_BYTES:
         raise F1Error(
             Code.KEY_TOO_LONG,
-            f"the encoded key has {len(key)} bytes, at most {MAX_USER_KEY_BYTES} fit: shorten the values of its columns",
+            f"the encoded key has {len(key)} bytes, {MAX_USER_KEY_BYTES} at most fit: shorten its columns' values",
             details={"limit": str(MAX_USER_KEY_BYTES)},
         )
 
