@@ -150,7 +150,8 @@ class SimServer:
         except asyncio.CancelledError:
             context.finish("CANCELLED", "the handler was cancelled")
         except Exception as error:
-            _LOG.exception("%s raised in %s", type(error).__name__, context.method)
+            if not context.is_lost:
+                _LOG.exception("%s raised in %s", type(error).__name__, context.method)
             context.finish("UNKNOWN", f"Unexpected {type(error)}: {error}")
         finally:
             self.calls.pop(context, None)
@@ -193,7 +194,7 @@ class SimServicerContext:
         self._serialize: Callable[[Any], bytes] = _same
         self._inbox: deque[bytes] = deque()
         self._half_closed = False
-        self._lost = False
+        self.is_lost = False
         self._gone = False
         self._finished = False
         self._headers_sent = False
@@ -230,9 +231,9 @@ class SimServicerContext:
         As in grpc.aio, a handler that waits for a request is cancelled, or first sees an end of the stream like any
         other and is cancelled a moment later.
         """
-        if self._lost or self._finished:
+        if self.is_lost or self._finished:
             return
-        self._lost = True
+        self.is_lost = True
         rng = self.server.net.rng
         if rng.random() < 0.5:
             self._cancel()
@@ -322,7 +323,7 @@ class SimServicerContext:
     async def read(self) -> Any:
         """Return the next request, or ``grpc.aio.EOF``."""
         while not self._inbox:
-            if self._half_closed or self._lost or self._finished:
+            if self._half_closed or self.is_lost or self._finished:
                 return _EOF
             self._reader = self._loop.create_future()
             await self._reader
@@ -334,7 +335,7 @@ class SimServicerContext:
         """Send a response; waits while the client reads too slowly."""
         if self._finished:
             raise aio.UsageError("RPC already finished.")
-        if self._lost:
+        if self.is_lost:
             raise aio.InternalError("the client is gone")
         await self.send_initial_metadata(())
         self._stream.down.send(Message(self._serialize(message)))
