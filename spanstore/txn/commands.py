@@ -12,8 +12,8 @@ from f1common.errors import Code, F1Error
 from spanstore.txn.locks import LockMode, Priority, Span
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A positional record: compact on disk, compared by value."""
+class _Record(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A positional record: compact on disk, compared by value. A newer version's field is an error, not ignored."""
 
 
 class TxnRef(_Record, frozen=True, array_like=True, gc=False):
@@ -55,7 +55,7 @@ class LockRecord(_Record, frozen=True, array_like=True, gc=False):
         return Span(self.start, self.end)
 
 
-class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="type"):
+class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="type", forbid_unknown_fields=True):
     """A tagged positional record."""
 
 
@@ -66,7 +66,7 @@ class NewLeader(_Command, frozen=True, array_like=True, gc=False, tag=1):
     """
 
     ballot_round: int
-    replica: int
+    replica: str
     floor_ts: int
 
 

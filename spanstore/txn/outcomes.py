@@ -26,7 +26,7 @@ class OutcomeState(IntEnum):
     ABORTED = 2
 
 
-class OutcomeRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class OutcomeRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """How the newest decided attempt of a commit id ended; all lower attempts aborted.
 
     ``ts`` is the commit timestamp (0 if aborted), ``participants`` the groups beside the coordinator that must learn
@@ -55,7 +55,7 @@ PreparedRecord = PrepareCmd
 """A participant keeps the logged prepare itself: writes, locks, coordinator, deadline."""
 
 
-class FinishedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FinishedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """A participant's memory of the newest attempt it finished: committed at ``ts``, or aborted if that is None.
 
     Kept until ``deadline`` (microseconds since the epoch) has passed, the latest of all attempts of the id: from then
