@@ -1,4 +1,4 @@
-"""The virtual loop: time jumps, order follows from the seed, domains stop and die (TigerBeetle vopr, FoundationDB sim2)."""
+"""The virtual loop: time jumps, order follows from the seed, domains stop and die (TigerBeetle, FoundationDB)."""
 
 import asyncio
 import random
