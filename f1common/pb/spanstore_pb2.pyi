@@ -311,12 +311,14 @@ class DecideReply(_message.Message):
     def __init__(self) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("txn", "peek")
+    __slots__ = ("txn", "peek", "inquiry")
     TXN_FIELD_NUMBER: _ClassVar[int]
     PEEK_FIELD_NUMBER: _ClassVar[int]
+    INQUIRY_FIELD_NUMBER: _ClassVar[int]
     txn: TxnRef
     peek: bool
-    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., peek: _Optional[bool] = ...) -> None: ...
+    inquiry: bool
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., peek: _Optional[bool] = ..., inquiry: _Optional[bool] = ...) -> None: ...
 
 class OutcomeReply(_message.Message):
     __slots__ = ("state", "ts", "attempt")
@@ -639,7 +641,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "log_digests")
+    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -653,7 +655,7 @@ class GroupStatus(_message.Message):
     LOCKED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     SAFE_HOLDER_FIELD_NUMBER: _ClassVar[int]
     SAFE_HOLDER_TS_FIELD_NUMBER: _ClassVar[int]
-    LOG_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     group: int
     role: str
     leader: str
@@ -667,8 +669,8 @@ class GroupStatus(_message.Message):
     locked_transactions: int
     safe_holder: str
     safe_holder_ts: int
-    log_digests: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., log_digests: _Optional[_Iterable[int]] = ...) -> None: ...
+    digest: int
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits")

@@ -1,1 +1,33 @@
-"""What upper tiers import: routing, leader hints, retries, batching and two-phase commit."""
+"""The storage tier as its users see it: the only package of spanstore that upper tiers import."""
+
+from spanstore.client.client import SpanClient
+from spanstore.client.transaction import Transaction
+from spanstore.client.values import (
+    CommitId,
+    Decision,
+    ExpectAbsent,
+    ExpectExists,
+    ExpectUnchanged,
+    ExpectVersion,
+    KeyRange,
+    ReadResult,
+    Row,
+    Version,
+    Write,
+)
+
+__all__ = [
+    "CommitId",
+    "Decision",
+    "ExpectAbsent",
+    "ExpectExists",
+    "ExpectUnchanged",
+    "ExpectVersion",
+    "KeyRange",
+    "ReadResult",
+    "Row",
+    "SpanClient",
+    "Transaction",
+    "Version",
+    "Write",
+]

@@ -27,7 +27,7 @@ from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.storage import DiskLog, load_hard_state, put_effects
 from spanstore.group.tenure import Tenure
 from spanstore.mvcc.safetime import FollowerSafeTime
-from spanstore.mvcc.versions import check_key
+from spanstore.mvcc.versions import check_key, read_version
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import HardState, Message
 from spanstore.paxos.replica import Replica, Role
@@ -81,6 +81,9 @@ class Group:
     ) -> None:
         """Load the replica from the engine view ``reader``. Raises DATA_CORRUPTION for a damaged log or state."""
         self.group = group
+        self._me = me
+        self._voters = voters
+        self._opening_index = 0
         self._owned = owned
         self._config = config
         self._log = DiskLog(reader, group)
@@ -162,7 +165,7 @@ class Group:
             self._follow_role()
         put_effects(batch, self.group, effects)
         entries = self.replica.take_chosen(self._config.turn_max_bytes)
-        self._done = self.state.apply(entries, batch)
+        self._done = self.state.apply(entries, batch, self._reader)
         if self._tenure is not None:
             for done in self._done:
                 self._tenure.chosen(done)
@@ -196,7 +199,7 @@ class Group:
 
     def has_work(self) -> bool:
         """Tell whether another turn should follow at once."""
-        if self.replica.chosen_index > self.state.applied.index or self.replica.has_pending():
+        if self.replica.chosen_index > self.state.applied.index:
             return True
         return self._tenure is not None and self._tenure.has_work()
 
@@ -216,6 +219,15 @@ class Group:
     def overdue(self) -> list[PrepareCmd]:
         """Return prepared transactions whose coordinator should be asked now."""
         return self._tenure.overdue() if self._tenure is not None and self._serving() else []
+
+    def hand_over(self) -> None:
+        """Give up leadership in favour of the voter that is furthest along; no transaction here survives it."""
+        if self._tenure is None or not self._tenure.ready:
+            return
+        others = [voter for voter in self._voters if voter != self._me]
+        for voter in sorted(others, key=lambda v: (-self.replica.match(v), v)):
+            if self.replica.transfer(voter, self._tenure.highest_ts(), self._now):
+                return
 
     def is_serving_leader(self) -> bool:
         """Tell whether this replica leads, holds its lease and has applied everything of earlier terms."""
@@ -241,6 +253,11 @@ class Group:
             safe_holder_ts=holder[1] if holder else 0,
             digest=self.state.applied.digest,
         )
+
+    def newest_value(self, reader: Reader, key: bytes) -> bytes | None:
+        """Return the newest value of ``key`` that this replica has applied, which may be stale."""
+        version = read_version(reader, self.group, key, reads.NEWEST)
+        return None if version is None else version.value
 
     # ------------------------------------------------------------------ leadership
 

@@ -1,12 +1,12 @@
-"""Reading rows at a timestamp from the view that the current turn has open. Whether it may be read is decided before."""
+"""Reading rows at a timestamp from the view that the turn has open. Whether that may be done is decided before."""
 
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader
 from spanstore.group.config import GroupConfig
 from spanstore.group.requests import RangeRead, ReadReply, RowSet
-from spanstore.mvcc.versions import read_version, scan_versions
+from spanstore.mvcc.versions import Version, read_version, scan_versions
 from spanstore.placement.range_map import OwnedRanges
-from spanstore.txn.locks import Span
+from spanstore.txn.spans import Span
 
 NEWEST = (1 << 63) - 1
 """A timestamp above every version: what a transaction that holds locks reads at."""
@@ -28,7 +28,7 @@ def read_rows(
 
 def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: GroupConfig) -> RowSet:
     limit = min(wanted.limit or config.read_max_rows, config.read_max_rows)
-    rows = []
+    rows: list[tuple[bytes, Version]] = []
     size = 0
     found = scan_versions(reader, group, wanted.start, wanted.end, ts, limit=limit + 1, reverse=wanted.reverse)
     for key, version in found:

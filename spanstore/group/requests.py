@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from f1common.errors import F1Error
 from spanstore.mvcc.versions import Version
 from spanstore.txn.commands import TxnRef, Write
-from spanstore.txn.locks import LockMode, Span
+from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import Precondition
+from spanstore.txn.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,14 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Did it commit? Unless ``peek``, an attempt never heard of is aborted, durably, before the answer."""
+    """Did it commit? Unless ``peek``, an attempt never heard of is aborted, durably, before the answer.
+
+    ``inquiry``: asked by a participant that has exactly this attempt prepared, which is answered at any age.
+    """
 
     txn: TxnRef
     peek: bool = False
+    inquiry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,5 @@ class SafeTimeReply:
     safe_ts: int
 
 
-Answer = (
-    ReadReply | CommitReply | PrepareReply | DecideReply | OutcomeReply | ReleaseReply | SafeTimeReply | F1Error
-)
+Answer = ReadReply | CommitReply | PrepareReply | DecideReply | OutcomeReply | ReleaseReply | SafeTimeReply | F1Error
 Reply = Callable[[Answer], None]

@@ -52,13 +52,19 @@ class ReplicatedState:
         for _, value in reader.scan(start, end):
             record = outcomes.decode_prepared(value)
             self.prepared[record.txn.unique] = record
+        self._reader = reader
+        self._records: dict[bytes, bytes] = {}
         self._digest = self.applied.digest
         self._index = self.applied.index
         self._max_ts = self.applied.max_ts
 
-    def apply(self, entries: list[LogEntry], batch: WriteBatch) -> list[Done]:
-        """Add the effects of chosen ``entries``, in order, to ``batch``; they count once it is durable (:meth:`durable`)."""
+    def apply(self, entries: list[LogEntry], batch: WriteBatch, reader: Reader) -> list[Done]:
+        """Add the effects of chosen ``entries``, in order, to ``batch``; they count once that is :meth:`durable`.
+
+        ``reader`` shows everything applied before this turn.
+        """
         done: list[Done] = []
+        self._reader = reader
         for entry in entries:
             check(entry.index == self._index + 1, f"group {self.group}: entry {entry.index} follows {self._index}")
             command = decode_command(entry.payload)
@@ -72,6 +78,7 @@ class ReplicatedState:
 
     def durable(self) -> None:
         """The batch of the last :meth:`apply` is on disk."""
+        self._records.clear()
         self.applied = storage.Applied(self._index, self._max_ts, self._digest)
 
     @property
@@ -84,8 +91,8 @@ class ReplicatedState:
             case CommitCmd():
                 self._commit(command, batch)
             case AbortCmd():
-                record = outcomes.OutcomeRecord.aborted(command.txn.attempt)
-                self._put_outcome(batch, command.txn, record)
+                record = outcomes.after_abort(self._outcome(command.txn), command)
+                self._put(batch, self._outcome_key(command.txn), outcomes.encode_outcome(record))
             case PrepareCmd():
                 self._max_ts = max(self._max_ts, command.prepare_ts)
                 self.prepared[command.txn.unique] = command
@@ -102,28 +109,45 @@ class ReplicatedState:
         return None
 
     def _commit(self, command: CommitCmd, batch: WriteBatch) -> None:
-        self._write(batch, command.writes, command.ts)
-        record = outcomes.OutcomeRecord.committed(command.txn.attempt, command.ts, command.participants)
-        self._put_outcome(batch, command.txn, record)
-
-    def _put_outcome(self, batch: WriteBatch, txn: TxnRef, record: outcomes.OutcomeRecord) -> None:
-        key = keyspace.outcome_key(self.group, txn.unique, txn.anchor)
-        batch.put(key, outcomes.encode_outcome(record))
+        record = outcomes.after_commit(self._outcome(command.txn), command)
+        if record is not None:
+            self._write(batch, command.writes, command.ts)
+            self._put(batch, self._outcome_key(command.txn), outcomes.encode_outcome(record))
 
     def _decide(self, command: DecideCmd, batch: WriteBatch) -> PrepareCmd | None:
         unique = command.txn.unique
         prepared = self.prepared.get(unique)
         if prepared is not None and prepared.txn.attempt != command.txn.attempt:
             prepared = None
+        deadline = command.deadline
         if prepared is not None:
+            deadline = max(deadline, prepared.deadline)
             del self.prepared[unique]
             batch.delete(keyspace.prepared_key(self.group, unique))
             if command.commit_ts is not None:
                 self._write(batch, prepared.writes, command.commit_ts)
-        deadline = prepared.deadline if prepared is not None and not command.deadline else command.deadline
-        record = outcomes.FinishedRecord(command.txn.attempt, command.commit_ts, deadline)
-        batch.put(keyspace.finished_key(self.group, unique), outcomes.encode_finished(record))
+        key = keyspace.finished_key(self.group, unique)
+        data = self._get(key)
+        before = None if data is None else outcomes.decode_finished(data)
+        record = outcomes.after_decide(before, command.txn.attempt, command.commit_ts, deadline)
+        self._put(batch, key, outcomes.encode_finished(record))
         return prepared
+
+    def _outcome_key(self, txn: TxnRef) -> bytes:
+        return keyspace.outcome_key(self.group, txn.unique, txn.anchor)
+
+    def _outcome(self, txn: TxnRef) -> outcomes.OutcomeRecord | None:
+        data = self._get(self._outcome_key(txn))
+        return None if data is None else outcomes.decode_outcome(data)
+
+    def _get(self, key: bytes) -> bytes | None:
+        """Read a record as of the entries applied so far, those of this turn included."""
+        found = self._records.get(key)
+        return found if found is not None else self._reader.get(key)
+
+    def _put(self, batch: WriteBatch, key: bytes, value: bytes) -> None:
+        self._records[key] = value
+        batch.put(key, value)
 
     def _write(self, batch: WriteBatch, writes: tuple[Write, ...], ts: int) -> None:
         self._max_ts = max(self._max_ts, ts)

@@ -32,7 +32,7 @@ def decode_entry(group: int, index: int, data: bytes) -> LogEntry:
     if len(data) < _HEADER.size or int.from_bytes(data[:4], "big") != crc32(data[4:], index & 0xFFFFFFFF):
         raise F1Error(
             Code.DATA_CORRUPTION,
-            f"log entry {index} of group {group} is damaged on disk; discard this replica and rebuild it from the others",
+            f"log entry {index} of group {group} is damaged on disk; discard this replica and let it be rebuilt",
         )
     _, ballot_round, length = _HEADER.unpack_from(data)
     end = _HEADER.size + length
@@ -130,7 +130,7 @@ class DiskLog:
         return None if entry is None else entry.ballot
 
     def entries(self, first: int, max_bytes: int) -> list[LogEntry]:
-        """Return consecutive entries from ``first`` on, at least one if there is one, up to ``max_bytes`` of payload."""
+        """Return consecutive entries from ``first`` on, up to ``max_bytes`` of payload, but one if there is one."""
         result: list[LogEntry] = []
         size = 0
         for key, value in self._reader.scan(*keyspace.log_range(self._group, first)):

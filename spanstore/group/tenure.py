@@ -1,7 +1,7 @@
 """One leader's term: everything that a leader knows and a follower does not, and that is lost with leadership.
 
-Locks, the timestamps given out, commands on their way through the log, requests that wait. A new object is made for each
-term, so that nothing of an older term can survive in it, not even when leadership returns to the same process.
+Locks, the timestamps given out, commands on their way through the log, requests that wait. A new object is made for
+each term, so that nothing of an older term can survive in it, not even when leadership returns to the same process.
 
 The path of a commit (a prepare goes the same way):
 
@@ -15,8 +15,6 @@ The path of a commit (a prepare goes the same way):
 """
 
 import heapq
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,6 +24,7 @@ from spanstore.engine import keyspace
 from spanstore.engine.base import Reader
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
+from spanstore.group.lock_queue import LockQueue, Parked
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import (
     Commit,
@@ -41,9 +40,11 @@ from spanstore.group.requests import (
     ReadReply,
     Release,
     ReleaseReply,
+    SafeTimeQuery,
     TxnWork,
 )
 from spanstore.group.state import Done, ReplicatedState
+from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
 from spanstore.mvcc.versions import latest, latest_in_range_ts
 from spanstore.paxos.replica import Replica
@@ -52,29 +53,15 @@ from spanstore.txn.commands import (
     AbortCmd,
     CommitCmd,
     DecideCmd,
+    GcOutcomesCmd,
     LockRecord,
+    NewLeader,
     PrepareCmd,
     TxnRef,
     encode_command,
 )
-from spanstore.txn.locks import Acquired, LockMode, LockTable, Priority, Refused, Span, WaitPolicy
-
-_WRITE_MODES = (LockMode.EXCLUSIVE, LockMode.APPEND)
-_DEAD_KEPT_US = 120_000_000
-
-
-@dataclass(slots=True, eq=False)
-class Parked:
-    """A request that waits for locks, or holds them and waits for the ceiling."""
-
-    ticket: Ticket
-    txn: bytes
-    replies: list[Ticket]
-    token: int = 0
-
-    @property
-    def deadline_us(self) -> int:
-        return max(t.deadline_us for t in self.replies)
+from spanstore.txn.locks import LockMode, Priority, WaitPolicy
+from spanstore.txn.spans import Span
 
 
 @dataclass(slots=True)
@@ -109,23 +96,17 @@ class Tenure:
         self._state = state
         self._config = config
         self._out = outbox
-        self._locks = LockTable()
+        self._waiting = LockQueue(outbox, config.max_parked, self._go, self._assert_not_busy)
+        self._locks = self._waiting.locks
         self._oracle = TimestampOracle()
         self._flights: dict[int, Flight] = {}
         self._busy: dict[bytes, int] = {}
-        self._parked: dict[int, Parked] = {}
-        self._parked_of: dict[bytes, set[int]] = {}
-        self._runnable: deque[Parked] = deque()
         self._for_ceiling: list[Parked] = []
         self._reads: list[Ticket] = []
         self._again: list[Ticket] = []
-        self._ts_of: dict[bytes, int] = {}
-        self._ts_heap: list[tuple[int, bytes]] = []
+        self._undecided = LeaderSafeTime()
         self._releases: list[tuple[int, bytes]] = []
-        self._active: dict[bytes, int] = {}
-        self._dead: dict[bytes, int] = {}
         self._prepared_since: dict[bytes, int] = {}
-        self._tokens = 0
         self._reader: Reader | None = None
         self._now: Now | None = None
 
@@ -138,7 +119,7 @@ class Tenure:
             record = self._state.prepared[unique]
             requests = [(lock.span, lock.mode) for lock in record.locks]
             self._locks.restore_prepared(unique, record.priority, requests)
-            self._note_ts(unique, record.prepare_ts)
+            self._undecided.begin(unique, record.prepare_ts)
             self._prepared_since[unique] = now.boot_us
         self.ready = True
 
@@ -151,21 +132,21 @@ class Tenure:
                 self._out.send(ticket.reply, unknown)
             for ticket in flight.then:
                 self._out.send(ticket.reply, unknown)
-        waiting = [self._parked[token] for token in sorted(self._parked)] + [*self._runnable, *self._for_ceiling]
-        for ticket in [t for parked in waiting for t in parked.replies] + self._reads + self._again:
+        parked = [*self._waiting.all_parked(), *self._for_ceiling]
+        for ticket in [t for p in parked for t in p.replies] + self._reads + self._again:
             self._out.send(ticket.reply, error)
 
     def begin_turn(self, reader: Reader, now: Now) -> None:
         """A turn starts with a fresh view: go on with whatever waited for the last one to become durable."""
         self._reader, self._now = reader, now
+        self._waiting.boot_us = now.boot_us
         if not self.ready:
             return
         self._release_visible()
         again, self._again = self._again, []
         for ticket in again:
             self.handle(ticket)
-        while self._runnable:
-            self._go(self._runnable.popleft())
+        self._waiting.go_on()
         for parked in list(self._for_ceiling):
             # Whoever goes on may kill another that waits.
             if parked in self._for_ceiling:
@@ -178,22 +159,15 @@ class Tenure:
     def tick(self) -> None:
         """Let go of requests whose caller stopped waiting, and of idle transactions (F1 section 5: ten seconds)."""
         now = self._time()
-        for token in [t for t, p in self._parked.items() if p.deadline_us <= now.boot_us]:
-            parked = self._parked[token]
-            self._unpark(parked)
-            self._run(self._locks.cancel(token))
-            self._answer_all(parked, F1Error(Code.DEADLINE_EXCEEDED, "the locks were not free in time; retry"))
+        for parked in self._waiting.expire(now.boot_us):
             if not isinstance(parked.ticket.request, LockRead):
                 self._kill(parked.txn, "its commit waited too long for locks")
         expired = [t for t in self._reads if t.deadline_us <= now.boot_us]
         self._reads = [t for t in self._reads if t.deadline_us > now.boot_us]
         for ticket in expired:
             self._out.fail(ticket.reply, Code.DEADLINE_EXCEEDED, "the read waited too long for a running commit; retry")
-        idle = now.boot_us - self._config.txn_idle_us
-        for txn in [t for t, last in self._active.items() if last < idle]:
+        for txn in self._waiting.idle(now.boot_us - self._config.txn_idle_us):
             self._kill(txn, "it was idle for too long")
-        if len(self._dead) > 1000:
-            self._dead = {t: at for t, at in self._dead.items() if at > now.boot_us - _DEAD_KEPT_US}
 
     def overdue(self) -> list[PrepareCmd]:
         """Return prepared transactions whose decision is late; each is returned again only after another delay."""
@@ -214,9 +188,9 @@ class Tenure:
         """
         now = self._time()
         ceiling = self._replica.usable_ceiling
-        ts = min(now.tt.latest, ceiling, self._oldest_undecided() - 1)
         if not self.ready or ceiling <= 0 or not self._replica.lease_valid(now.boot_us):
             return None
+        ts = self._undecided.safe_ts(now.tt, ceiling)
         self._oracle.promise(ts)
         return self._replica.last_index, ts
 
@@ -240,6 +214,8 @@ class Tenure:
                     self._outcome(ticket, ticket.request)
                 case Release():
                     self._release(ticket, ticket.request)
+                case SafeTimeQuery():
+                    raise F1Error(Code.INTERNAL, "a replica answers for its safe time itself")
         except F1Error as error:
             self._out.send(ticket.reply, error)
 
@@ -262,31 +238,29 @@ class Tenure:
 
     def _undecided_below(self, spans: list[Span], ts: int) -> bool:
         """Tell whether a commit at or below ``ts`` that touches ``spans`` may still be on its way."""
-        if not self._ts_of:
+        if not len(self._undecided):
             return False
         for span in spans:
             for holder in self._locks.holders_overlapping(span):
-                if holder.prepared and self._ts_of.get(holder.txn, ts + 1) <= ts:
-                    if any(mode in _WRITE_MODES for mode in holder.modes):
-                        return True
+                if self._undecided.may_commit_at_or_below(holder.txn, ts) and _writes(holder.modes):
+                    return True
         return False
 
     def _lock_read(self, ticket: Ticket, request: LockRead) -> None:
         txn = request.txn.unique
         if request.term and request.term != self.term:
             raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
-        self._refuse_dead(txn)
+        self._waiting.refuse_dead(txn)
         if txn in self._busy or self._locks.is_prepared(txn):
             raise F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing; it can read no more")
         if request.mode == LockMode.APPEND:
             raise F1Error(Code.INVALID_ARGUMENT, "a read takes SHARED or EXCLUSIVE locks")
         wanted = [(span, request.mode) for span in reads.spans_of(request.keys, request.ranges)]
-        self._active[txn] = self._time().boot_us
-        self._acquire(Parked(ticket, txn, [ticket]), request.priority_ts, wanted, WaitPolicy.WOUND_WAIT)
+        self._waiting.acquire(Parked(ticket, txn, [ticket]), request.priority_ts, wanted, WaitPolicy.WOUND_WAIT)
 
     def _commit(self, ticket: Ticket, request: Commit) -> None:
         work = request.work
-        if self._wait_for_flight(ticket, work.txn) or self._join_parked(ticket, work.txn):
+        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn, self._for_ceiling):
             return
         verdict = outcomes.judge_attempt(
             self._outcome_record(work.txn),
@@ -313,7 +287,7 @@ class Tenure:
 
     def _prepare(self, ticket: Ticket, request: Prepare) -> None:
         work = request.work
-        if self._wait_for_flight(ticket, work.txn) or self._join_parked(ticket, work.txn):
+        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn, self._for_ceiling):
             return
         verdict = outcomes.judge_prepare(
             self._finished_record(work.txn),
@@ -325,7 +299,11 @@ class Tenure:
         match verdict:
             case outcomes.AlreadyPrepared():
                 self._out.send(ticket.reply, PrepareReply(verdict.prepare_ts))
-            case outcomes.FreshPrepare():
+            case outcomes.FreshPrepare(unresolved=unresolved):
+                if unresolved:
+                    raise F1Error(
+                        Code.ABORTED, f"attempt {unresolved} of this transaction is still prepared here; retry"
+                    )
                 self._lock_for_work(ticket, work, WaitPolicy.PREPARE)
             case outcomes.AlreadyFinished() | outcomes.Stale():
                 raise F1Error(Code.ABORTED, "this attempt was decided before its prepare arrived")
@@ -334,14 +312,13 @@ class Tenure:
 
     def _lock_for_work(self, ticket: Ticket, work: TxnWork, policy: WaitPolicy) -> None:
         txn = work.txn.unique
-        self._refuse_dead(txn)
+        self._waiting.refuse_dead(txn)
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
             self._kill(txn, "its locks were lost")
             raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); retry it")
         wanted = [(_span_of_write(w.key, w.key_offset), _mode_of_write(w.key_offset)) for w in work.writes]
         wanted += [(span, LockMode.SHARED) for p in work.preconditions for span in outcomes.spans_of(p)]
-        self._active[txn] = self._time().boot_us
-        self._acquire(Parked(ticket, txn, [ticket]), work.priority_ts, wanted, policy)
+        self._waiting.acquire(Parked(ticket, txn, [ticket]), work.priority_ts, wanted, policy)
 
     def _decide(self, ticket: Ticket, request: Decide) -> None:
         txn = request.txn
@@ -367,9 +344,12 @@ class Tenure:
         if self._wait_for_flight(ticket, txn):
             return
         record = self._outcome_record(txn)
-        verdict = outcomes.judge_attempt(
-            record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us
-        )
+        if request.inquiry:
+            verdict: outcomes.Verdict | outcomes.MustLogAbort = outcomes.judge_inquiry(record, txn.attempt)
+        else:
+            verdict = outcomes.judge_attempt(
+                record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us
+            )
         match verdict:
             case outcomes.AlreadyCommitted():
                 self._out.send_after(ticket.reply, OutcomeReply(True, verdict.ts, txn.attempt), verdict.ts)
@@ -379,12 +359,13 @@ class Tenure:
                 raise F1Error(Code.EXPIRED, "the outcome of this commit id is no longer kept")
             case outcomes.Premature():
                 raise F1Error(Code.FAILED_PRECONDITION, "an earlier attempt has not been resolved; ask about it first")
-            case outcomes.Fresh():
+            case outcomes.Fresh() | outcomes.MustLogAbort():
                 if request.peek:
                     self._out.send(ticket.reply, OutcomeReply(None, 0, txn.attempt))
                     return
                 self._kill(txn.unique, "its outcome was asked for before it committed")
-                self._propose(AbortCmd(txn, "never heard of"), txn.unique, [ticket], 0)
+                now = self._time().tt.latest
+                self._propose(AbortCmd(txn, "never heard of", now), txn.unique, [ticket], 0)
 
     def _release(self, ticket: Ticket, request: Release) -> None:
         txn = request.txn.unique
@@ -392,105 +373,23 @@ class Tenure:
             self._kill(txn, "it was released")
         self._out.send(ticket.reply, ReleaseReply())
 
-    # ------------------------------------------------------------------ locks
-
-    def _acquire(
-        self, parked: Parked, priority_ts: int, wanted: Sequence[tuple[Span, LockMode]], policy: WaitPolicy
-    ) -> None:
-        if len(self._parked) >= self._config.max_parked:
-            raise F1Error(Code.OVERLOADED, "too many requests wait for locks in this group; retry later")
-        self._tokens += 1
-        parked.token = self._tokens
-        result = self._locks.acquire(
-            parked.txn,
-            Priority(priority_ts, parked.txn),
-            wanted,
-            policy=policy,
-            token=parked.token,
-            boot_us=self._time().boot_us,
-        )
-        for txn in result.wounded:
-            self._bury(txn, "an older transaction wounded it")
-        self._drop(result.dropped)
-        self._run(result.granted)
-        if isinstance(result, Acquired):
-            self._go(parked)
-        elif isinstance(result, Refused):
-            self._kill(parked.txn, "an older transaction is in its way")
-            self._answer_all(parked, F1Error(Code.ABORTED, "an older transaction is in the way of this commit; retry it"))
-        else:
-            self._parked[parked.token] = parked
-            self._parked_of.setdefault(parked.txn, set()).add(parked.token)
-
-    def _run(self, tokens: Sequence[object]) -> None:
-        """Requests got their locks: they go on with the next view, which shows what the releasing commit wrote."""
-        for token in tokens:
-            parked = self._parked.get(cast(int, token))
-            if parked is not None:
-                self._unpark(parked)
-                self._runnable.append(parked)
-
-    def _drop(self, tokens: Sequence[object]) -> None:
-        for token in tokens:
-            parked = self._parked.get(cast(int, token))
-            if parked is not None:
-                self._unpark(parked)
-                self._answer_all(parked, F1Error(Code.ABORTED, "an older transaction wounded this one; retry it"))
-
-    def _unpark(self, parked: Parked) -> None:
-        del self._parked[parked.token]
-        tokens = self._parked_of[parked.txn]
-        tokens.discard(parked.token)
-        if not tokens:
-            del self._parked_of[parked.txn]
-
-    def _join_parked(self, ticket: Ticket, txn: TxnRef) -> bool:
-        """A duplicate of a request that waits here waits with it."""
-        waiting = [self._parked[t] for t in sorted(self._parked_of.get(txn.unique, ()))]
-        waiting += [*self._runnable, *self._for_ceiling]
-        for parked in waiting:
-            request = parked.ticket.request
-            if parked.txn == txn.unique and type(request) is type(ticket.request):
-                if cast(Commit | Prepare, request).work.txn.attempt == txn.attempt:
-                    parked.replies.append(ticket)
-                    return True
-        return False
-
-    def _refuse_dead(self, txn: bytes) -> None:
-        if txn in self._dead:
-            raise F1Error(Code.ABORTED, "the transaction was wounded by an older one, or idle too long; retry it")
+    # ------------------------------------------------------------------ under the locks
 
     def _kill(self, txn: bytes, reason: str) -> None:
         """Take everything from a transaction that is not prepared; later requests of it are refused."""
-        check(txn not in self._busy, f"transaction killed while its command is in flight ({reason})")
-        self._run(self._locks.release(txn))
-        self._bury(txn, reason)
+        for parked in [p for p in self._for_ceiling if p.txn == txn]:
+            self._for_ceiling.remove(parked)
+            self._waiting.answer(parked, F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it"))
+        self._waiting.kill(txn, reason)
 
-    def _bury(self, txn: bytes, reason: str) -> None:
-        self._dead[txn] = self._time().boot_us
-        self._active.pop(txn, None)
-        error = F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it")
-        for token in sorted(self._parked_of.get(txn, ())):
-            parked = self._parked[token]
-            self._unpark(parked)
-            self._answer_all(parked, error)
-        for parked in [p for p in (*self._runnable, *self._for_ceiling) if p.txn == txn]:
-            (self._runnable if parked in self._runnable else self._for_ceiling).remove(parked)
-            self._answer_all(parked, error)
-
-    def _answer_all(self, parked: Parked, error: F1Error) -> None:
-        for ticket in parked.replies:
-            self._out.send(ticket.reply, error)
-
-    # ------------------------------------------------------------------ under the locks
+    def _assert_not_busy(self, txn: bytes) -> None:
+        check(txn not in self._busy, "a transaction was killed while its command is in flight")
 
     def _go(self, parked: Parked) -> None:
         """The request holds its locks."""
         request = parked.ticket.request
         if isinstance(request, LockRead):
-            found = reads.read_rows(
-                self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config
-            )
+            found = reads.read_rows(self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config)
             answer = ReadReply(self._time().tt.latest, found.versions, found.ranges, self.term)
             for ticket in parked.replies:
                 self._out.send_leased(ticket.reply, answer, self.term)
@@ -499,7 +398,7 @@ class Tenure:
         failure = outcomes.evaluate(work.preconditions, self._latest, self._newest_in_range)
         if failure is not None:
             self._kill(parked.txn, failure.message)
-            self._answer_all(parked, F1Error(failure.code, failure.message))
+            self._waiting.answer(parked, failure.error())
             return
         self._stamp(parked)
 
@@ -519,7 +418,7 @@ class Tenure:
             )
         except F1Error as error:
             self._kill(parked.txn, error.message)
-            self._answer_all(parked, error)
+            self._waiting.answer(parked, error)
             return
         if isinstance(ts, WaitForCeiling):
             self._replica.want_ceiling(ts.needed)
@@ -531,12 +430,10 @@ class Tenure:
         else:
             locks = tuple(LockRecord(s.start, s.end, mode) for s, mode in self._locks.locks_of(parked.txn))
             priority = Priority(work.priority_ts, parked.txn)
-            command = PrepareCmd(
-                work.txn, ts, priority, work.writes, locks, request.coordinator_group, work.deadline
-            )
+            command = PrepareCmd(work.txn, ts, priority, work.writes, locks, request.coordinator_group, work.deadline)
         self._locks.mark_prepared(parked.txn)
-        self._active.pop(parked.txn, None)
-        self._note_ts(parked.txn, ts)
+        self._waiting.proposed(parked.txn)
+        self._undecided.begin(parked.txn, ts)
         self._propose(command, parked.txn, parked.replies, ts)
 
     def _propose(
@@ -577,20 +474,24 @@ class Tenure:
             case DecideCmd():
                 for ticket in flight.tickets:
                     self._out.send(ticket.reply, DecideReply())
+            case NewLeader() | GcOutcomesCmd():
+                pass  # nobody waits for these
 
     def durable(self, done: Done, now: Now) -> None:
         """The rows of an entry are on disk: release its locks once they may be seen, judge again who waited for it."""
         command = done.command
         match command:
             case CommitCmd():
-                self._forget_ts(command.txn.unique)
+                self._undecided.end(command.txn.unique)
                 heapq.heappush(self._releases, (command.ts, command.txn.unique))
             case DecideCmd():
-                self._forget_ts(command.txn.unique)
+                self._undecided.end(command.txn.unique)
                 self._prepared_since.pop(command.txn.unique, None)
                 heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
             case PrepareCmd():
                 self._prepared_since[command.txn.unique] = now.boot_us
+            case AbortCmd() | NewLeader() | GcOutcomesCmd():
+                pass  # these hold no locks
         flight = self._flights.pop(done.index, None)
         if flight is not None:
             del self._busy[flight.txn]
@@ -605,11 +506,11 @@ class Tenure:
         tt = self._time().tt
         while self._releases and tt.after(self._releases[0][0]):
             _, txn = heapq.heappop(self._releases)
-            self._run(self._locks.release(txn))
+            self._waiting.granted(self._locks.release(txn))
 
     def has_work(self) -> bool:
         """Tell whether something can go on as soon as there is a fresh view."""
-        return bool(self._again or self._runnable)
+        return bool(self._again) or self._waiting.can_go_on()
 
     def next_ts(self) -> int | None:
         """Return the earliest timestamp that locks or answers wait for."""
@@ -621,12 +522,16 @@ class Tenure:
 
     def holder(self) -> tuple[bytes, int] | None:
         """Return (transaction, timestamp) of who holds safe time back, for status."""
-        self._oldest_undecided()
-        return (self._ts_heap[0][1], self._ts_heap[0][0]) if self._ts_heap else None
+        oldest = self._undecided.oldest()
+        return None if oldest is None else (oldest[1], oldest[0])
+
+    def highest_ts(self) -> int:
+        """Return a timestamp at or above everything that this leader gave out."""
+        return self._oracle.last_ts
 
     def locked_transactions(self) -> int:
         """Return how many transactions hold or await locks and are not prepared."""
-        return len(self._active)
+        return self._waiting.holders()
 
     # ------------------------------------------------------------------ small things
 
@@ -657,19 +562,9 @@ class Tenure:
         data = self._view().get(keyspace.finished_key(self.group, txn.unique))
         return None if data is None else outcomes.decode_finished(data)
 
-    def _note_ts(self, txn: bytes, ts: int) -> None:
-        self._ts_of[txn] = ts
-        heapq.heappush(self._ts_heap, (ts, txn))
 
-    def _forget_ts(self, txn: bytes) -> None:
-        self._ts_of.pop(txn, None)
-
-    def _oldest_undecided(self) -> int:
-        """Return the lowest timestamp of a commit that is not applied or a prepare that is not decided."""
-        heap = self._ts_heap
-        while heap and self._ts_of.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else reads.NEWEST
+def _writes(modes: tuple[LockMode, ...]) -> bool:
+    return LockMode.EXCLUSIVE in modes or LockMode.APPEND in modes
 
 
 def _span_of_write(key: bytes, key_offset: int) -> Span:

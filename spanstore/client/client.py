@@ -1,0 +1,237 @@
+"""The storage client: reads, one-shot commits and pessimistic transactions over any number of groups."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1common.ids import new_id
+from f1common.pb import spanstore_pb2 as pb
+from f1common.pb import spanstore_pb2_grpc as stubs
+from f1common.rpc.backoff import Backoff
+from f1common.rpc.channels import ChannelCache
+from f1common.rpc.status import error_from_rpc
+from spanstore.client import reading, twophase
+from spanstore.client.router import Router
+from spanstore.client.transaction import Transaction
+from spanstore.client.twophase import Plan
+from spanstore.client.values import (
+    CommitId,
+    Decision,
+    KeyRange,
+    Precondition,
+    ReadResult,
+    Write,
+)
+from spanstore.placement.range_map import RangeMap
+
+T = TypeVar("T")
+
+DEADLINE_S = 30.0
+"""How long after its start a commit may still get its timestamp (the write fence)."""
+
+
+class SpanClient:
+    """One client of the storage tier, for any number of tasks of one event loop."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        channels: ChannelCache | None = None,
+    ) -> None:
+        """Take some spanservers' addresses. ``clock`` must be within its bound: reads of several groups rest on it."""
+        self._own_channels = channels is None
+        self._channels = channels if channels is not None else ChannelCache()
+        self._clock = clock
+        self._rng = rng
+        self._router = Router(addresses, channels=self._channels, rng=rng)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._seen_ts = 0
+
+    # ------------------------------------------------------------------ reads
+
+    async def read(
+        self,
+        keys: Sequence[bytes] = (),
+        ranges: Sequence[KeyRange] = (),
+        *,
+        timestamp: int = 0,
+        timeout_s: float = 10.0,
+    ) -> ReadResult:
+        """Read rows at one timestamp, by default one that sees every commit acknowledged before the call.
+
+        Raises DEADLINE_EXCEEDED, UNAVAILABLE, SNAPSHOT_TOO_OLD, DATA_CORRUPTION, INVALID_ARGUMENT.
+        """
+        result = await self._with_map(
+            lambda ranges_map: reading.read(
+                self._router, ranges_map, keys, ranges, timestamp, self._strong_ts, timeout_s
+            ),
+            timeout_s,
+        )
+        return result
+
+    def _strong_ts(self) -> int:
+        return max(self._clock.sample().tt.latest, self._seen_ts)
+
+    async def safe_time(self, timeout_s: float = 5.0) -> int:
+        """Return the global safe timestamp: reads at or below it wait for nobody, at any leader (F1 section 2.1)."""
+        ranges_map = await self._router.range_map(timeout_s)
+        answers = await asyncio.gather(
+            *(
+                self._router.send(group, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s)
+                for group in ranges_map.groups()
+            )
+        )
+        return min(int(answer.safe_time.safe_ts) for answer in answers)
+
+    # ------------------------------------------------------------------ writes
+
+    async def commit(
+        self,
+        writes: Sequence[Write],
+        preconditions: Sequence[Precondition] = (),
+        *,
+        deadline: int = 0,
+        above: int = 0,
+        commit_id: CommitId | None = None,
+        attempt: int = 1,
+        timeout_s: float = 10.0,
+    ) -> int:
+        """Apply ``writes`` atomically if all ``preconditions`` hold, and return the commit timestamp.
+
+        ``deadline`` fences it: no commit timestamp passes it. ``above``: the timestamp will be higher. The same
+        ``commit_id`` and ``attempt`` sent again never executes twice. Raises ABORTED, ALREADY_EXISTS, NOT_FOUND,
+        FENCED (nothing happened), UNKNOWN_OUTCOME (ambiguous).
+        """
+        if not writes:
+            raise F1Error(Code.INVALID_ARGUMENT, "a commit needs at least one write")
+        identity = commit_id or self.new_commit_id(writes[0].key)
+
+        async def attempt_once(ranges_map: RangeMap) -> int:
+            shares = twophase.share_out(ranges_map, writes, preconditions)
+            plan = Plan(
+                id=identity,
+                attempt=attempt,
+                priority_ts=identity.created_ts,
+                coordinator=ranges_map.group_of(identity.anchor),
+                shares=shares,
+                deadline=deadline or identity.created_ts + int(DEADLINE_S * 1_000_000),
+                above=max(above, self._seen_ts),
+            )
+            return await twophase.commit(self._router, plan, timeout_s, self._spawn)
+
+        ts = await self._with_map(attempt_once, timeout_s)
+        self.saw(ts)
+        return ts
+
+    def new_commit_id(self, anchor: bytes) -> CommitId:
+        """Make a commit id; ``anchor`` is a key of the group that decides about it for ever."""
+        return CommitId(anchor, new_id(self._rng), self._clock.sample().tt.latest)
+
+    async def outcome(
+        self, commit_id: CommitId, attempt: int = 1, *, peek: bool = False, timeout_s: float = 10.0
+    ) -> Decision:
+        """Did it commit? Unless ``peek``, an attempt nobody heard of is aborted by asking. Raises EXPIRED."""
+        ranges_map = await self._router.range_map(timeout_s)
+        group = ranges_map.group_of(commit_id.anchor)
+        return await twophase.outcome(self._router, commit_id, attempt, group, timeout_s, peek=peek)
+
+    def transaction(self, priority_ts: int = 0) -> Transaction:
+        """Begin a pessimistic transaction; ``priority_ts`` keeps the age of one that is retried."""
+        now = self._clock.sample().tt.latest
+        return Transaction(
+            self._router,
+            unique=new_id(self._rng),
+            created_ts=now,
+            priority_ts=priority_ts or now,
+            seen_ts=self._seen_ts,
+            spawn=self._spawn,
+            saw=self.saw,
+        )
+
+    async def run(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = 50) -> T:
+        """Run ``fn`` in a transaction and commit it: the one retry loop. ``fn`` may run several times.
+
+        Retries what cannot have happened (ABORTED and other retryable errors that are not ambiguous), with the age of
+        the first try, so that it gets its turn. Raises the last error after ``attempts`` tries.
+        """
+        backoff = Backoff(2, 200, 1.7, self._rng)
+        priority_ts = 0
+        for left in range(attempts - 1, -1, -1):
+            tx = self.transaction(priority_ts)
+            priority_ts = tx.priority_ts
+            try:
+                result = await fn(tx)
+                await tx.commit()
+                return result
+            except F1Error as error:
+                await tx.rollback()
+                if error.ambiguous or not error.retryable or not left:
+                    raise
+            except BaseException:
+                await tx.rollback()
+                raise
+            await asyncio.sleep(backoff.next_s())
+        raise F1Error(Code.INTERNAL, "run() needs at least one attempt")
+
+    # ------------------------------------------------------------------ the cluster
+
+    async def range_map(self, *, refresh: bool = False, timeout_s: float = 10.0) -> RangeMap:
+        """Return the range map. Raises UNAVAILABLE when no server has one in time."""
+        return await self._router.range_map(timeout_s, refresh=refresh)
+
+    async def status(self, timeout_s: float = 2.0) -> dict[str, pb.StatusReply | F1Error]:
+        """Ask every server for its status; one that does not answer has an error instead."""
+        await self._router.range_map(timeout_s * 5)
+        servers = self._router.servers()
+
+        async def ask(address: str) -> pb.StatusReply | F1Error:
+            try:
+                stub = stubs.SpanServerStub(self._channels.get(address))
+                reply: pb.StatusReply = await stub.Status(pb.StatusRequest(), timeout=timeout_s)
+                return reply
+            except grpc.aio.AioRpcError as error:
+                return error_from_rpc(error)
+
+        names = sorted(servers)
+        answers = await asyncio.gather(*(ask(servers[name]) for name in names))
+        return {servers[name]: answer for name, answer in zip(names, answers, strict=True)}
+
+    async def close(self) -> None:
+        """Stop what runs in the background and end the streams."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._router.close()
+        if self._own_channels:
+            await self._channels.close()
+
+    def saw(self, ts: int) -> None:
+        """Remember a timestamp: later commits of this client come after it, whatever its clock says."""
+        self._seen_ts = max(self._seen_ts, ts)
+
+    # ------------------------------------------------------------------ inside
+
+    async def _with_map(self, work: Callable[[RangeMap], Awaitable[T]], timeout_s: float) -> T:
+        """Do ``work`` with the cached range map, again with a fresh one when a server says that it is wrong."""
+        ranges_map = await self._router.range_map(timeout_s)
+        for _ in range(3):
+            try:
+                return await work(ranges_map)
+            except F1Error as error:
+                if error.code is not Code.WRONG_RANGE or error.ambiguous:
+                    raise
+                ranges_map = await self._router.range_map(timeout_s, refresh=True)
+        return await work(ranges_map)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

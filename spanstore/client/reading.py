@@ -1,0 +1,128 @@
+"""Reads of keys and ranges that may lie in several groups, all at one timestamp."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client.router import Router
+from spanstore.client.values import KeyRange, ReadResult, Row, Version
+from spanstore.placement.range_map import RangeMap
+
+
+@dataclass(slots=True)
+class Part:
+    """One group's share of a read: positions of its keys, and (position, piece) of its ranges."""
+
+    keys: list[int] = field(default_factory=list)
+    ranges: list[tuple[int, KeyRange]] = field(default_factory=list)
+
+
+def split(ranges_map: RangeMap, keys: Sequence[bytes], ranges: Sequence[KeyRange]) -> dict[int, Part]:
+    """Deal keys and ranges to the groups that own them; a range over several groups is cut at the borders."""
+    parts: dict[int, Part] = {}
+    for position, key in enumerate(keys):
+        parts.setdefault(ranges_map.group_of(key), Part()).keys.append(position)
+    for position, wanted in enumerate(ranges):
+        if wanted.end <= wanted.start:
+            raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
+        for start, end, group in ranges_map.pieces(wanted.start, wanted.end):
+            piece = KeyRange(start, end, wanted.limit, wanted.reverse)
+            parts.setdefault(group, Part()).ranges.append((position, piece))
+    return parts
+
+
+async def read(
+    router: Router,
+    ranges_map: RangeMap,
+    keys: Sequence[bytes],
+    ranges: Sequence[KeyRange],
+    timestamp: int,
+    strong_ts: Callable[[], int],
+    timeout_s: float,
+) -> ReadResult:
+    """Read everything at ``timestamp``; 0: strong, one group picks it itself, several get the client's now().latest."""
+    parts = split(ranges_map, keys, ranges)
+    if timestamp == 0 and len(parts) > 1:
+        timestamp = strong_ts()
+    result = ReadResult(timestamp, [None] * len(keys), [[] for _ in ranges])
+    pieces: list[list[tuple[KeyRange, list[Row]]]] = [[] for _ in ranges]
+
+    async def one(group: int, part: Part) -> None:
+        used, found = await _read_part(router, group, keys, part, timestamp, timeout_s, result)
+        result.timestamp = used
+        for (position, piece), rows in zip(part.ranges, found, strict=True):
+            pieces[position].append((piece, rows))
+
+    await asyncio.gather(*(one(group, parts[group]) for group in sorted(parts)))
+    for position, wanted in enumerate(ranges):
+        result.ranges[position] = join(wanted, pieces[position])
+    return result
+
+
+async def _read_part(
+    router: Router,
+    group: int,
+    keys: Sequence[bytes],
+    part: Part,
+    timestamp: int,
+    timeout_s: float,
+    result: ReadResult,
+) -> tuple[int, list[list[Row]]]:
+    wanted = [keys[position] for position in part.keys]
+    rest = [piece for _, piece in part.ranges]
+    found: list[list[Row]] = [[] for _ in rest]
+    open_ranges = list(range(len(rest)))
+    while True:
+        messages = [range_message(rest[i], len(found[i])) for i in open_ranges]
+
+        def request(
+            ts: int = timestamp, asked: list[bytes] = wanted, asked_ranges: list[pb.RangeRead] = messages
+        ) -> pb.Request:
+            return pb.Request(read=pb.Read(timestamp=ts, keys=asked, ranges=asked_ranges))
+
+        reply = (await router.send(group, partial(pb.Request, read=body), timeout_s)).read
+        for position, version in zip(part.keys if wanted else (), reply.versions, strict=True):
+            result.versions[position] = version_from_pb(version)
+        timestamp, wanted = reply.timestamp, []
+        open_ranges = absorb(reply, rest, found, open_ranges)
+        if not open_ranges:
+            return timestamp, found
+
+
+def range_message(piece: KeyRange, have: int) -> pb.RangeRead:
+    """Ask for what is left of a piece of which ``have`` rows were found."""
+    limit = piece.limit - have if piece.limit else 0
+    return pb.RangeRead(start=piece.start, end=piece.end, limit=limit, reverse=piece.reverse)
+
+
+def absorb(reply: pb.ReadReply, rest: list[KeyRange], found: list[list[Row]], open_ranges: list[int]) -> list[int]:
+    """Take in the rows of a reply; narrow what was cut short, and return which ranges are still open."""
+    still_open = []
+    for i, row_set in zip(open_ranges, reply.ranges, strict=True):
+        found[i].extend(Row(row.key, row.ts, row.value) for row in row_set.rows)
+        piece = rest[i]
+        if not row_set.more or (piece.limit and len(found[i]) >= piece.limit):
+            continue
+        if piece.reverse:
+            rest[i] = KeyRange(piece.start, row_set.resume, piece.limit, True)
+        else:
+            rest[i] = KeyRange(row_set.resume, piece.end, piece.limit)
+        still_open.append(i)
+    return still_open
+
+
+def join(wanted: KeyRange, pieces: list[tuple[KeyRange, list[Row]]]) -> list[Row]:
+    """Put the pieces of a range together in its order, and cut at its limit."""
+    pieces.sort(key=lambda item: item[0].start, reverse=wanted.reverse)
+    rows = [row for _, found in pieces for row in found]
+    return rows[: wanted.limit] if wanted.limit else rows
+
+
+def version_from_pb(version: pb.Version) -> Version | None:
+    """Return the version in a message, None if the key was never written."""
+    if not version.ts:
+        return None
+    return Version(version.ts, version.value if version.exists else None)

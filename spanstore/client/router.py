@@ -1,0 +1,231 @@
+"""Where to send what: range map, leader hints, one stream to each server, and the retries that are always safe.
+
+A request is sent again only when that cannot change what happens: reads at any time, and messages of a transaction
+because the storage tier recognises a commit id and attempt that it has seen. Whoever calls learns through
+``Sent.repeated`` whether more than one copy may be on its way, since then a refusal by one server is not the last word.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from f1common.pb import spanstore_pb2_grpc as stubs
+from f1common.rpc.backoff import Backoff
+from f1common.rpc.channels import ChannelCache
+from f1common.rpc.status import error_from_wire
+from f1common.rpc.streams import RequestStream
+from spanstore.placement.range_map import Range, RangeMap
+
+PROTOCOL_VERSION = 1
+
+Stream = RequestStream[pb.Request, pb.Response]
+
+_ELSEWHERE = (Code.NOT_LEADER, Code.UNAVAILABLE, Code.OVERLOADED, Code.CANCELLED, Code.VERSION_MISMATCH)
+_ATTEMPT_S = 2.0
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became of a request on its way: how many copies were handed over and never answered."""
+
+    unanswered: int = 0
+
+    @property
+    def repeated(self) -> bool:
+        """Tell whether a copy may still arrive somewhere after the answer."""
+        return self.unanswered > 0
+
+
+@dataclass(slots=True)
+class _Map:
+    ranges: RangeMap
+    voters: dict[int, list[str]]
+    addresses: dict[str, str]
+    zones: dict[str, str]
+
+
+class Router:
+    """Shared by everything that one client does."""
+
+    def __init__(self, addresses: Sequence[str], *, channels: ChannelCache, rng: random.Random) -> None:
+        """Take the addresses of one or more spanservers to begin with. Nothing is sent before the first request."""
+        if not addresses:
+            raise F1Error(Code.INVALID_ARGUMENT, "a client needs the address of at least one spanserver")
+        self._bootstrap = list(addresses)
+        self._channels = channels
+        self._rng = rng
+        self._streams: dict[str, Stream] = {}
+        self._map: _Map | None = None
+        self._leaders: dict[int, str] = {}
+        self._refreshing: asyncio.Task[_Map] | None = None
+
+    # ------------------------------------------------------------------ the map
+
+    async def range_map(self, timeout_s: float = 10.0, *, refresh: bool = False) -> RangeMap:
+        """Return the range map, from the cache if it is known. Raises UNAVAILABLE when no server has one in time."""
+        if self._map is None or refresh:
+            await self._refresh(timeout_s)
+        return self._known().ranges
+
+    async def _refresh(self, timeout_s: float) -> None:
+        """Fetch the map once, however many callers want it now."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._fetch(timeout_s), name="range map")
+        self._map = await asyncio.shield(self._refreshing)
+
+    async def _fetch(self, timeout_s: float) -> _Map:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        backoff = Backoff(10, 200, 2, self._rng)
+        addresses = list(dict.fromkeys([*(self._map.addresses.values() if self._map else ()), *self._bootstrap]))
+        self._rng.shuffle(addresses)
+        last = F1Error(Code.UNAVAILABLE, "no spanserver answered")
+        while True:
+            for address in addresses:
+                remaining = end - loop.time()
+                if remaining <= 0:
+                    raise F1Error(
+                        Code.UNAVAILABLE,
+                        f"no range map from {', '.join(sorted(addresses))}: {last.message}; "
+                        "check that the cluster is up (f1 cluster status)",
+                    )
+                try:
+                    response = await self._call(address, pb.Request(range_map=pb.RangeMap()), min(1.0, remaining))
+                    return self._read_map(response.range_map)
+                except F1Error as error:
+                    last = error
+            await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
+
+    def _read_map(self, reply: pb.RangeMapReply) -> _Map:
+        for group in reply.groups:
+            if group.leader and group.group not in self._leaders:
+                self._leaders[group.group] = group.leader
+        return _Map(
+            RangeMap((Range(r.start, r.end, r.group) for r in reply.ranges), reply.version),
+            {g.group: list(g.voters) for g in reply.groups},
+            {s.name: s.address for s in reply.servers},
+            {s.name: s.zone for s in reply.servers},
+        )
+
+    def _known(self) -> _Map:
+        if self._map is None:
+            raise F1Error(Code.UNAVAILABLE, "the range map is not known yet")
+        return self._map
+
+    def servers(self) -> dict[str, str]:
+        """Return the addresses of all known servers by name."""
+        return dict(self._known().addresses)
+
+    # ------------------------------------------------------------------ requests
+
+    async def send(
+        self,
+        group: int,
+        make: Callable[[], pb.Request],
+        timeout_s: float,
+        *,
+        sent: Sent | None = None,
+        retry_ambiguous: bool = True,
+    ) -> pb.Response:
+        """Send a request to the leader of ``group`` until it answers, and return its answer.
+
+        ``make`` builds the message for each copy. Goes on to other servers while they say NOT_LEADER or cannot be
+        reached. ``retry_ambiguous=False`` raises as soon as a copy may have had an effect without an answer.
+        Raises what the leader answered, or UNAVAILABLE / DEADLINE_EXCEEDED (ambiguous if a copy was handed over).
+        """
+        if self._map is None:
+            await self._refresh(timeout_s)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        backoff = Backoff(5, 200, 1.6, self._rng)
+        counter = sent if sent is not None else Sent()
+        ambiguous = False
+        server = self._leaders.get(group) or self._any_voter(group)
+        while True:
+            request = make()
+            request.group = group
+            remaining = end - loop.time()
+            # The server may work on it as long as the caller waits; a copy sent meanwhile joins the first.
+            request.timeout_ms = max(1, int(remaining * 1000))
+            attempt_s = min(remaining, _ATTEMPT_S) if retry_ambiguous else remaining
+            try:
+                response = await self._call(self._address(server), request, attempt_s)
+                self._leaders[group] = server
+                return response
+            except F1Error as error:
+                if error.ambiguous:
+                    ambiguous = True
+                    counter.unanswered += 1
+                server = await self._next(group, server, error, ambiguous, retry_ambiguous, end, backoff)
+
+    async def _next(
+        self,
+        group: int,
+        server: str,
+        error: F1Error,
+        ambiguous: bool,
+        retry_ambiguous: bool,
+        end: float,
+        backoff: Backoff,
+    ) -> str:
+        """Return the server to try next, after a pause if that makes sense, or raise what there is to say."""
+        loop = asyncio.get_running_loop()
+        final = error.code not in _ELSEWHERE and error.code not in (Code.WRONG_RANGE, Code.DEADLINE_EXCEEDED)
+        if final or error.code is Code.WRONG_RANGE or (ambiguous and not retry_ambiguous):
+            raise error
+        if loop.time() >= end:
+            text = f"group {group} did not answer in time; last: {error}"
+            raise F1Error(Code.DEADLINE_EXCEEDED, text, ambiguous=ambiguous)
+        hint = error.details.get("leader", "")
+        if hint and hint != server and hint in self._known().addresses:
+            self._leaders[group] = hint
+            return hint
+        self._leaders.pop(group, None)
+        await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
+        return self._any_voter(group, besides=server)
+
+    async def send_to(self, server: str, request: pb.Request, timeout_s: float) -> pb.Response:
+        """Send a request to one named server, once."""
+        request.timeout_ms = max(1, int(timeout_s * 1000))
+        return await self._call(self._address(server), request, timeout_s)
+
+    def _any_voter(self, group: int, besides: str = "") -> str:
+        voters = self._known().voters.get(group)
+        if not voters:
+            raise F1Error(Code.WRONG_RANGE, f"there is no group {group}; refresh the range map", retryable=True)
+        return self._rng.choice([v for v in voters if v != besides] or voters)
+
+    def _address(self, server: str) -> str:
+        return self._known().addresses[server]
+
+    async def _call(self, address: str, request: pb.Request, timeout_s: float) -> pb.Response:
+        response = await self._stream(address).call(request, timeout_s)
+        if response.WhichOneof("body") == "error":
+            e = response.error
+            raise error_from_wire(e.code, e.message, e.retryable, e.ambiguous, dict(e.details))
+        return response
+
+    def _stream(self, address: str) -> Stream:
+        stream = self._streams.get(address)
+        if stream is None:
+            stub = stubs.SpanServerStub(self._channels.get(address))
+            stream = RequestStream(
+                lambda: stub.Session(),
+                lambda requests: pb.ClientBatch(requests=requests),
+                lambda batch: batch.responses,
+                rng=random.Random(self._rng.random()),
+                hello=lambda: pb.ClientBatch(protocol_version=PROTOCOL_VERSION),
+                name=address,
+            )
+            self._streams[address] = stream
+        return stream
+
+    async def close(self) -> None:
+        """End all streams; requests in flight fail with CANCELLED."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        for address in sorted(self._streams):
+            await self._streams[address].close()

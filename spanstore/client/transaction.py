@@ -1,0 +1,212 @@
+"""A pessimistic transaction: locked reads, buffered writes, one commit (F1 section 5)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from f1common.errors import Code, F1Error, check
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client import reading, twophase
+from spanstore.client.reading import Part
+from spanstore.client.router import Router
+from spanstore.client.twophase import Plan, Share, Spawn
+from spanstore.client.values import CommitId, KeyRange, Precondition, ReadResult, Row, Version, Write
+from spanstore.placement.range_map import RangeMap
+
+_FENCE_US = 30_000_000
+
+
+class Transaction:
+    """Reads take locks at the leaders and hold them until the end; writes stay here until :meth:`commit`.
+
+    Reads see the transaction's own writes. Any error of :meth:`read` or :meth:`commit` ends it: ABORTED says that it
+    was wounded by an older one, or that a leader changed; run it again (:meth:`SpanClient.run` does). Not for concurrent
+    use by several tasks, except that several reads may run at once.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        unique: bytes,
+        created_ts: int,
+        priority_ts: int,
+        seen_ts: int,
+        spawn: Spawn,
+        saw: Callable[[int], None],
+    ) -> None:
+        self._router = router
+        self._unique = unique
+        self._created_ts = created_ts
+        self.priority_ts = priority_ts
+        """Age for wound-wait: give it to the transaction that retries this one."""
+        self._seen_ts = seen_ts
+        self._spawn = spawn
+        self._saw = saw
+        self._writes: dict[bytes, Write] = {}
+        self._appends: list[Write] = []
+        self._preconditions: list[Precondition] = []
+        self._held: dict[int, Share] = {}
+        self._lock_requests = 0
+        self._first_key = b""
+        self._done = False
+        self.commit_id: CommitId | None = None
+        """Set by :meth:`commit`, for :meth:`SpanClient.outcome`."""
+
+    async def read(
+        self,
+        keys: Sequence[bytes] = (),
+        ranges: Sequence[KeyRange] = (),
+        *,
+        exclusive: bool = False,
+        timeout_s: float = 10.0,
+    ) -> ReadResult:
+        """Lock and read the newest versions. ``exclusive`` for rows that will be written: it saves an upgrade."""
+        self._check_open()
+        ranges_map = await self._router.range_map(timeout_s)
+        parts = reading.split(ranges_map, keys, ranges)
+        mode = pb.EXCLUSIVE if exclusive else pb.SHARED
+        result = ReadResult(0, [None] * len(keys), [[] for _ in ranges])
+        pieces: list[list[tuple[KeyRange, list[Row]]]] = [[] for _ in ranges]
+
+        async def one(group: int, part: Part) -> None:
+            found = await self._lock_part(group, keys, part, mode, timeout_s, result)
+            for (position, piece), rows in zip(part.ranges, found, strict=True):
+                pieces[position].append((piece, rows))
+
+        await asyncio.gather(*(one(group, parts[group]) for group in sorted(parts)))
+        for position, wanted in enumerate(ranges):
+            result.ranges[position] = self._overlay(wanted, reading.join(wanted, pieces[position]))
+        for position, key in enumerate(keys):
+            own = self._writes.get(key)
+            if own is not None:
+                result.versions[position] = Version(0, own.value)
+        return result
+
+    async def _lock_part(
+        self, group: int, keys: Sequence[bytes], part: Part, mode: int, timeout_s: float, result: ReadResult
+    ) -> list[list[Row]]:
+        share = self._held.setdefault(group, Share())
+        wanted = [keys[position] for position in part.keys]
+        # Own deletes would hide rows that a limit counted: with own writes about, a range is read whole.
+        unlimited = bool(self._writes)
+        rest = [KeyRange(p.start, p.end, 0 if unlimited else p.limit, p.reverse) for _, p in part.ranges]
+        locks = [(key, None, mode) for key in wanted] + [(p.start, p.end, mode) for p in rest]
+        found: list[list[Row]] = [[] for _ in rest]
+        open_ranges = list(range(len(rest)))
+        self._first_key = self._first_key or (wanted or [p.start for p in rest])[0]
+        while True:
+            messages = [reading.range_message(rest[i], len(found[i])) for i in open_ranges]
+            body = pb.LockRead(
+                txn=self._txn(), priority_ts=self.priority_ts, keys=wanted, ranges=messages, term=share.term
+            )
+            body.mode = pb.EXCLUSIVE if mode == pb.EXCLUSIVE else pb.SHARED
+            self._lock_requests += 1
+            try:
+                response = await self._router.send(group, partial(pb.Request, lock_read=body), timeout_s)
+            except F1Error as error:
+                raise _definite(error) from error
+            reply = response.read
+            if share.term and share.term != reply.term:
+                raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
+            share.term = reply.term
+            share.held.extend(locks)
+            locks = []
+            for position, version in zip(part.keys if wanted else (), reply.versions, strict=True):
+                result.versions[position] = reading.version_from_pb(version)
+            result.timestamp = max(result.timestamp, reply.timestamp)
+            wanted = []
+            open_ranges = reading.absorb(reply, rest, found, open_ranges)
+            if not open_ranges:
+                return found
+
+    def _overlay(self, wanted: KeyRange, rows: list[Row]) -> list[Row]:
+        """Lay the transaction's own writes over the rows of a range."""
+        own = {k: w for k, w in self._writes.items() if wanted.start <= k < wanted.end}
+        if not own:
+            return rows[: wanted.limit] if wanted.limit else rows
+        merged = {row.key: row for row in rows}
+        for key, write in own.items():
+            if write.value is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = Row(key, 0, write.value)
+        ordered = [merged[key] for key in sorted(merged, reverse=wanted.reverse)]
+        return ordered[: wanted.limit] if wanted.limit else ordered
+
+    def write(
+        self, key: bytes, value: bytes | None, *, key_offset: int = -1, value_offsets: tuple[int, ...] = ()
+    ) -> None:
+        """Buffer a write; ``value`` None deletes. A later write of the same key replaces it."""
+        self._check_open()
+        write = Write(key, value, key_offset, value_offsets)
+        if key_offset >= 0:
+            self._appends.append(write)
+        else:
+            self._writes[key] = write
+
+    def expect(self, test: Precondition) -> None:
+        """Commit only if ``test`` holds then."""
+        self._check_open()
+        self._preconditions.append(test)
+
+    async def commit(self, *, deadline: int = 0, timeout_s: float = 10.0) -> int:
+        """Commit everything at one timestamp and return it (that of the reads, for a transaction that wrote nothing).
+
+        Raises ABORTED and the like: nothing happened. UNKNOWN_OUTCOME (ambiguous): ask about :attr:`commit_id`.
+        """
+        self._check_open()
+        self._done = True
+        ranges_map = await self._router.range_map(timeout_s)
+        writes = [*self._writes.values(), *self._appends]
+        if not writes and not self._preconditions and self._lock_requests <= 1:
+            # One request read everything at one moment under locks: there is nothing left to verify.
+            self._release_all(ranges_map)
+            return 0
+        plan = self._plan(ranges_map, writes, deadline)
+        ts = await twophase.commit(self._router, plan, timeout_s, self._spawn)
+        self._saw(ts)
+        return ts
+
+    def _plan(self, ranges_map: RangeMap, writes: list[Write], deadline: int) -> Plan:
+        shares = twophase.share_out(ranges_map, writes, self._preconditions)
+        for group, held in self._held.items():
+            share = shares.setdefault(group, Share())
+            share.held, share.term = held.held, held.term
+        anchor = writes[0].key if writes else self._first_key
+        self.commit_id = CommitId(anchor, self._unique, self._created_ts)
+        return Plan(
+            id=self.commit_id,
+            attempt=1,
+            priority_ts=self.priority_ts,
+            coordinator=ranges_map.group_of(anchor),
+            shares=shares,
+            deadline=deadline or self._created_ts + _FENCE_US,
+            above=self._seen_ts,
+        )
+
+    async def rollback(self) -> None:
+        """Give everything up; harmless after :meth:`commit`."""
+        if self._done:
+            return
+        self._done = True
+        if self._held:
+            self._release_all(await self._router.range_map())
+
+    def _release_all(self, ranges_map: RangeMap) -> None:
+        plan = self._plan(ranges_map, [], 0)
+        for group in sorted(self._held):
+            self._spawn(twophase.release(self._router, plan, group), "release")
+
+    def _txn(self) -> pb.TxnRef:
+        return pb.TxnRef(anchor=b"", unique=self._unique, created_ts=self._created_ts, attempt=1)
+
+    def _check_open(self) -> None:
+        check(not self._done, "a transaction that has ended is not used again")
+
+
+def _definite(error: F1Error) -> F1Error:
+    """A lost answer to a locked read leaves nothing but locks, which end by themselves: retry the transaction."""
+    if not error.ambiguous:
+        return error
+    return F1Error(Code.ABORTED, f"the transaction lost touch with a leader: {error.message}; retry it")

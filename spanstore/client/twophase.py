@@ -1,0 +1,229 @@
+"""Committing from outside the tier: one round for one group, two-phase commit for several.
+
+The caller of :func:`commit` is the only one who ever drives an attempt, so it may decide to abort as long as it has
+not sent the coordinator's Commit. From then on only the coordinator's log knows, and a lost answer is resolved by
+asking for the outcome, which aborts the attempt for ever if the coordinator never heard of it. If this process dies in
+between, the participants ask the coordinator themselves.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client.router import Router, Sent
+from spanstore.client.values import (
+    CommitId,
+    Decision,
+    ExpectAbsent,
+    ExpectExists,
+    ExpectUnchanged,
+    ExpectVersion,
+    Precondition,
+    Write,
+)
+from spanstore.placement.range_map import RangeMap
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+"""Starts a task whose end nobody waits for, and which the client ends when it is closed."""
+
+_RESOLVE_S = 10.0
+_DECIDE_S = 30.0
+
+
+@dataclass(slots=True)
+class Share:
+    """What one group has to do with a transaction. ``held``: locks taken there (start, end or None, mode)."""
+
+    writes: list[Write] = field(default_factory=list)
+    preconditions: list[Precondition] = field(default_factory=list)
+    held: list[tuple[bytes, bytes | None, int]] = field(default_factory=list)
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A commit to be driven. ``coordinator`` owns the anchor; ``deadline`` is the write fence."""
+
+    id: CommitId
+    attempt: int
+    priority_ts: int
+    coordinator: int
+    shares: dict[int, Share]
+    deadline: int
+    above: int
+
+    def txn(self) -> pb.TxnRef:
+        """Return the message that names this attempt."""
+        return txn_ref(self.id, self.attempt)
+
+    def work(self, group: int) -> pb.TxnWork:
+        """Return the message of a group's share."""
+        share = self.shares.get(group) or Share()
+        return pb.TxnWork(
+            txn=self.txn(),
+            priority_ts=self.priority_ts,
+            writes=[_write(w) for w in share.writes],
+            preconditions=[_precondition(p) for p in share.preconditions],
+            held=[_lock(*lock) for lock in share.held],
+            term=share.term,
+            deadline=self.deadline,
+            above=self.above,
+        )
+
+
+def txn_ref(commit_id: CommitId, attempt: int) -> pb.TxnRef:
+    """Return the message of an attempt of a commit id."""
+    return pb.TxnRef(anchor=commit_id.anchor, unique=commit_id.unique, created_ts=commit_id.created_ts, attempt=attempt)
+
+
+async def commit(router: Router, plan: Plan, timeout_s: float, spawn: Spawn) -> int:
+    """Drive ``plan`` to its end and return the commit timestamp.
+
+    Raises what stopped it (ABORTED and the like mean that nothing happened, for good), or UNKNOWN_OUTCOME, ambiguous,
+    when the coordinator could not be reached to tell.
+    """
+    others = sorted(group for group in plan.shares if group != plan.coordinator)
+    prepared: list[pb.PreparedIn] = []
+    if others:
+        try:
+            prepared = await _prepare_all(router, plan, others, timeout_s)
+        except F1Error as error:
+            spawn(_abort_others(router, plan, others), "abort")
+            raise _not_committed(error) from error
+    sent = Sent()
+
+    def request() -> pb.Request:
+        return pb.Request(commit=pb.Commit(work=plan.work(plan.coordinator), participants=prepared))
+
+    try:
+        response = await router.send(plan.coordinator, request, timeout_s, sent=sent)
+        ts = int(response.commit.ts)
+    except F1Error as error:
+        decision = Decision(False, 0)
+        if error.ambiguous or sent.repeated:
+            decision = await _resolve(router, plan, error)
+        if not decision.committed:
+            spawn(_abort_others(router, plan, others), "abort")
+            raise _not_committed(error) from error
+        ts = decision.ts
+    for group in others:
+        spawn(_decide(router, plan, group, ts), "decide")
+    return ts
+
+
+def _not_committed(error: F1Error) -> F1Error:
+    """The attempt is over for good: what was ambiguous on the way no longer is."""
+    if not error.ambiguous:
+        return error
+    return F1Error(Code.ABORTED, f"the commit did not happen: {error.message}; retry the transaction")
+
+
+async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s: float) -> list[pb.PreparedIn]:
+    async def prepare(group: int) -> pb.PreparedIn:
+        def request() -> pb.Request:
+            return pb.Request(prepare=pb.Prepare(work=plan.work(group), coordinator_group=plan.coordinator))
+
+        response = await router.send(group, request, timeout_s)
+        return pb.PreparedIn(group=group, prepare_ts=response.prepare.prepare_ts)
+
+    results = await asyncio.gather(*(prepare(group) for group in groups), return_exceptions=True)
+    failures = [r for r in results if isinstance(r, BaseException)]
+    if failures:
+        # A definite refusal says more than a time-out beside it.
+        failures.sort(key=lambda f: isinstance(f, F1Error) and f.ambiguous)
+        raise failures[0]
+    return [r for r in results if isinstance(r, pb.PreparedIn)]
+
+
+async def _resolve(router: Router, plan: Plan, cause: F1Error) -> Decision:
+    try:
+        return await outcome(router, plan.id, plan.attempt, plan.coordinator, _RESOLVE_S)
+    except F1Error as error:
+        raise F1Error(
+            Code.UNKNOWN_OUTCOME,
+            f"the commit may or may not have happened ({cause.message}; then: {error.message}); "
+            "ask for the outcome of its commit id later",
+            ambiguous=True,
+            details={"anchor": plan.id.anchor.hex(), "unique": plan.id.unique.hex(), "attempt": str(plan.attempt)},
+        ) from error
+
+
+async def outcome(
+    router: Router, commit_id: CommitId, attempt: int, group: int, timeout_s: float, *, peek: bool = False
+) -> Decision:
+    """Ask the coordinator; unless ``peek``, an attempt that it never heard of is aborted by the question."""
+
+    def request() -> pb.Request:
+        return pb.Request(outcome=pb.Outcome(txn=txn_ref(commit_id, attempt), peek=peek))
+
+    response = await router.send(group, request, timeout_s)
+    states = {pb.COMMITTED: True, pb.ABORTED: False}
+    return Decision(states.get(response.outcome.state), int(response.outcome.ts))
+
+
+async def _abort_others(router: Router, plan: Plan, groups: list[int]) -> None:
+    await release(router, plan, plan.coordinator)
+    for group in groups:
+        await _decide(router, plan, group, None)
+
+
+async def release(router: Router, plan: Plan, group: int) -> None:
+    """Give up locks; whatever goes wrong, idle locks end by themselves."""
+    try:
+        await router.send(group, lambda: pb.Request(release=pb.Release(txn=plan.txn())), 2.0)
+    except F1Error:
+        return
+
+
+async def _decide(router: Router, plan: Plan, group: int, ts: int | None) -> None:
+    def request() -> pb.Request:
+        return pb.Request(decide=pb.Decide(txn=plan.txn(), commit=ts is not None, ts=ts or 0))
+
+    try:
+        await router.send(group, request, _DECIDE_S)
+    except F1Error:
+        return  # the participant asks the coordinator by itself
+
+
+def share_out(ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iterable[Precondition]) -> dict[int, Share]:
+    """Deal writes and preconditions to the groups that own their keys."""
+    shares: dict[int, Share] = {}
+    for write in writes:
+        shares.setdefault(ranges_map.group_of(write.key), Share()).writes.append(write)
+    for test in preconditions:
+        if isinstance(test, ExpectUnchanged):
+            for start, end, group in ranges_map.pieces(test.start, test.end):
+                piece = ExpectUnchanged(start, end, test.since_ts)
+                shares.setdefault(group, Share()).preconditions.append(piece)
+        else:
+            shares.setdefault(ranges_map.group_of(test.key), Share()).preconditions.append(test)
+    return shares
+
+
+def _write(write: Write) -> pb.Write:
+    message = pb.Write(key=write.key, key_offset=write.key_offset, value_offsets=write.value_offsets)
+    if write.value is not None:
+        message.value = write.value
+    return message
+
+
+def _lock(start: bytes, end: bytes | None, mode: int) -> pb.Lock:
+    message = pb.Lock(start=start, mode=pb.EXCLUSIVE if mode == pb.EXCLUSIVE else pb.SHARED)
+    if end is not None:
+        message.end = end
+    return message
+
+
+def _precondition(test: Precondition) -> pb.Precondition:
+    match test:
+        case ExpectVersion(key, ts):
+            return pb.Precondition(version=pb.ExpectVersion(key=key, ts=ts))
+        case ExpectExists(key):
+            return pb.Precondition(exists=key)
+        case ExpectAbsent(key):
+            return pb.Precondition(absent=key)
+        case ExpectUnchanged(start, end, since_ts):
+            return pb.Precondition(unchanged=pb.ExpectUnchanged(start=start, end=end, since_ts=since_ts))

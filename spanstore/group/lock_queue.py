@@ -1,0 +1,194 @@
+"""Requests that wait for locks, and the transactions that hold them under one leader term.
+
+The lock table decides; this is what must follow each of its decisions: whoever got the locks goes on with the next view
+of the rows (which shows what the releasing commit wrote), whoever was wounded is answered and remembered, so that a
+later request of it is refused instead of beginning anew with half of its locks.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from f1common.errors import Code, F1Error
+from spanstore.group.outbox import Outbox, Ticket
+from spanstore.group.requests import Commit, Prepare
+from spanstore.txn.commands import TxnRef
+from spanstore.txn.locks import Acquired, LockMode, LockTable, Priority, Refused, WaitPolicy
+from spanstore.txn.spans import Span
+
+_DEAD_KEPT_US = 120_000_000
+_DEAD_SWEEP = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """A request that waits for locks, or holds them and waits for the ceiling. ``replies``: it and its duplicates."""
+
+    ticket: Ticket
+    txn: bytes
+    replies: list[Ticket]
+    token: int = 0
+
+    @property
+    def deadline_us(self) -> int:
+        """When the last of its callers stops waiting."""
+        return max(t.deadline_us for t in self.replies)
+
+
+class LockQueue:
+    """The lock table of a term with the requests around it."""
+
+    def __init__(
+        self, outbox: Outbox, max_parked: int, go: Callable[[Parked], None], may_kill: Callable[[bytes], None]
+    ) -> None:
+        """``go`` is called with a request that holds its locks; ``may_kill`` checks that a transaction may die."""
+        self.locks = LockTable()
+        self.boot_us = 0
+        self._out = outbox
+        self._max_parked = max_parked
+        self._go = go
+        self._may_kill = may_kill
+        self._parked: dict[int, Parked] = {}
+        self._parked_of: dict[bytes, set[int]] = {}
+        self._runnable: deque[Parked] = deque()
+        self._active: dict[bytes, int] = {}
+        self._dead: dict[bytes, int] = {}
+        self._tokens = 0
+
+    # ------------------------------------------------------------------ asking for locks
+
+    def acquire(
+        self, parked: Parked, priority_ts: int, wanted: Sequence[tuple[Span, LockMode]], policy: WaitPolicy
+    ) -> None:
+        """Ask for locks. The request goes on now, later, or is answered ABORTED. Raises OVERLOADED."""
+        if len(self._parked) >= self._max_parked:
+            raise F1Error(Code.OVERLOADED, "too many requests wait for locks in this group; retry later")
+        self._active[parked.txn] = self.boot_us
+        self._tokens += 1
+        parked.token = self._tokens
+        result = self.locks.acquire(
+            parked.txn,
+            Priority(priority_ts, parked.txn),
+            wanted,
+            policy=policy,
+            token=parked.token,
+            boot_us=self.boot_us,
+        )
+        for txn in result.wounded:
+            self._bury(txn, "an older transaction wounded it")
+        for token in result.dropped:
+            self._fail(token, "an older transaction wounded it")
+        self.granted(result.granted)
+        if isinstance(result, Acquired):
+            self._go(parked)
+        elif isinstance(result, Refused):
+            self.kill(parked.txn, "an older transaction is in its way")
+            self.answer(parked, _aborted("an older transaction is in its way"))
+        else:
+            self._parked[parked.token] = parked
+            self._parked_of.setdefault(parked.txn, set()).add(parked.token)
+
+    def join(self, ticket: Ticket, txn: TxnRef, others: Iterable[Parked]) -> bool:
+        """Let a duplicate of a commit or prepare that waits, here or among ``others``, wait with it."""
+        waiting = [self._parked[t] for t in sorted(self._parked_of.get(txn.unique, ()))]
+        for parked in [*waiting, *self._runnable, *others]:
+            request = parked.ticket.request
+            if parked.txn != txn.unique or type(request) is not type(ticket.request):
+                continue
+            if cast(Commit | Prepare, request).work.txn.attempt == txn.attempt:
+                parked.replies.append(ticket)
+                return True
+        return False
+
+    def refuse_dead(self, txn: bytes) -> None:
+        """Raise ABORTED for a transaction that was killed under this term."""
+        if txn in self._dead:
+            raise _aborted("an older one wounded it, or it was idle too long")
+
+    # ------------------------------------------------------------------ going on
+
+    def granted(self, tokens: Sequence[object]) -> None:
+        """The lock table let these requests through."""
+        for token in tokens:
+            parked = self._parked.get(cast(int, token))
+            if parked is not None:
+                self._unpark(parked)
+                self._runnable.append(parked)
+
+    def go_on(self) -> None:
+        """A fresh view is open: let everyone go on who has locks."""
+        while self._runnable:
+            self._go(self._runnable.popleft())
+
+    def can_go_on(self) -> bool:
+        """Tell whether someone has locks and waits for a fresh view."""
+        return bool(self._runnable)
+
+    def proposed(self, txn: bytes) -> None:
+        """The transaction's command is in the log: it no longer dies of idleness."""
+        self._active.pop(txn, None)
+
+    # ------------------------------------------------------------------ the end of transactions
+
+    def kill(self, txn: bytes, reason: str) -> None:
+        """Take all locks from a transaction that is not prepared, answer what it has waiting, and remember it."""
+        self._may_kill(txn)
+        self.granted(self.locks.release(txn))
+        self._bury(txn, reason)
+
+    def _bury(self, txn: bytes, reason: str) -> None:
+        self._dead[txn] = self.boot_us
+        self._active.pop(txn, None)
+        for token in sorted(self._parked_of.get(txn, ())):
+            self._fail(token, reason)
+        for parked in [p for p in self._runnable if p.txn == txn]:
+            self._runnable.remove(parked)
+            self.answer(parked, _aborted(reason))
+        if len(self._dead) > _DEAD_SWEEP and self._dead[next(iter(self._dead))] < self.boot_us - _DEAD_KEPT_US:
+            self._dead = {t: at for t, at in self._dead.items() if at > self.boot_us - _DEAD_KEPT_US}
+
+    def _fail(self, token: object, reason: str) -> None:
+        parked = self._parked.get(cast(int, token))
+        if parked is not None:
+            self._unpark(parked)
+            self.answer(parked, _aborted(reason))
+
+    def expire(self, boot_us: int) -> list[Parked]:
+        """Answer requests whose callers stopped waiting, and return them."""
+        late = [p for p in self._parked.values() if p.deadline_us <= boot_us]
+        for parked in late:
+            self._unpark(parked)
+            self.granted(self.locks.cancel(parked.token))
+            self.answer(parked, F1Error(Code.DEADLINE_EXCEEDED, "the locks were not free in time; retry"))
+        return late
+
+    def idle(self, before_us: int) -> list[bytes]:
+        """Return unprepared transactions whose last request came before ``before_us`` and that wait for nothing."""
+        return [t for t, last in self._active.items() if last < before_us and t not in self._parked_of]
+
+    def answer(self, parked: Parked, error: F1Error) -> None:
+        """Answer a request and its duplicates."""
+        for ticket in parked.replies:
+            self._out.send(ticket.reply, error)
+
+    # ------------------------------------------------------------------ questions
+
+    def all_parked(self) -> list[Parked]:
+        """Return everyone who waits, oldest first."""
+        return [*(self._parked[token] for token in sorted(self._parked)), *self._runnable]
+
+    def holders(self) -> int:
+        """Return how many unprepared transactions hold or await locks."""
+        return len(self._active)
+
+    def _unpark(self, parked: Parked) -> None:
+        del self._parked[parked.token]
+        tokens = self._parked_of[parked.txn]
+        tokens.discard(parked.token)
+        if not tokens:
+            del self._parked_of[parked.txn]
+
+
+def _aborted(reason: str) -> F1Error:
+    return F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it")

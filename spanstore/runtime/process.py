@@ -1,0 +1,162 @@
+"""A spanserver's parts put together, for the real process and the simulator: engine, clock and channels come in."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+from f1common.clock import Clock
+from f1common.config import Config
+from f1common.errors import F1Error
+from f1common.ids import new_id
+from f1common.pb import spanstore_pb2_grpc as stubs
+from f1common.rpc.channels import ChannelCache
+from spanstore.client.router import Router
+from spanstore.engine.base import Engine
+from spanstore.group.config import GroupConfig
+from spanstore.group.outbox import Ticket
+from spanstore.group.requests import Answer, Commit, TxnWork
+from spanstore.group.state import Done
+from spanstore.paxos.config import PaxosConfig
+from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
+from spanstore.runtime.peers import PeerLinks
+from spanstore.runtime.resolver import InDoubtResolver
+from spanstore.runtime.service import Scanner, SpanServicer
+from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.txn.commands import TxnRef, Write
+from spanstore.txn.outcomes import ExpectAbsent
+
+_log = logging.getLogger(__name__)
+
+SERVICE_NAME = "f1.span.SpanServer"
+_BOOTSTRAP_PERIOD_S = 0.05
+
+
+def topology_of(config: Config) -> Topology:
+    """Return the cluster as the configuration describes it."""
+    cluster = config.cluster
+    return Topology(
+        cluster_id=cluster.cluster_id,
+        servers={s.name: (s.zone, s.address) for s in cluster.servers},
+        groups={g.id: tuple(g.voters) for g in cluster.groups},
+        ranges=RangeMap.from_starts([(bytes.fromhex(r.start), r.group) for r in cluster.ranges]),
+    )
+
+
+def group_config(config: Config) -> GroupConfig:
+    """Return the groups' settings as the configuration has them."""
+    paxos, storage = config.paxos, config.storage
+    return GroupConfig(
+        paxos=PaxosConfig(
+            lease_us=paxos.lease_ms * 1000,
+            heartbeat_us=paxos.heartbeat_ms * 1000,
+            election_timeout_us=paxos.election_timeout_ms * 1000,
+            retry_us=2 * paxos.heartbeat_ms * 1000,
+            drift_margin_ppm=2 * paxos.clock_drift_ppm,
+            max_accept_bytes=paxos.max_batch_bytes,
+            max_inflight_bytes=paxos.max_inflight_bytes,
+            log_keep_entries=paxos.log_keep_entries,
+        ),
+        turn_max_bytes=storage.turn_max_bytes,
+        txn_idle_us=storage.txn_idle_ms * 1000,
+        outcome_keep_us=storage.outcome_keep_ms * 1000,
+        max_skew_us=config.clock.max_skew_ms * 1000,
+    )
+
+
+class SpanProcess:
+    """Everything that one spanserver process runs."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        clock: Clock,
+        channels: ChannelCache,
+        rng: random.Random,
+        *,
+        draining: asyncio.Event | None = None,
+        scanner: Scanner | None = None,
+        on_applied: Callable[[int, Done], None] | None = None,
+    ) -> None:
+        """Load the replicas. Raises DATA_CORRUPTION for damaged state. Needs a running event loop."""
+        self._clock = clock
+        self._rng = rng
+        topology = topology_of(config)
+        addresses = {name: address for name, (_, address) in topology.servers.items()}
+        self._links = PeerLinks(config.server.name, topology.cluster_id, addresses, channels, rng)
+        self.server = SpanServer(
+            name=config.server.name,
+            topology=topology,
+            engine=engine,
+            clock=clock,
+            config=group_config(config),
+            send=self._links.send,
+            rng=rng,
+            inbox_messages=config.limits.inbox_messages,
+            on_applied=on_applied,
+        )
+        self._router = Router(sorted(addresses.values()), channels=channels, rng=random.Random(rng.random()))
+        self._resolver = InDoubtResolver(self.server, self._router, clock)
+        self._servicer = SpanServicer(self.server, engine, clock, draining=draining, scanner=scanner)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
+        """Set when the replicas crashed: the process must end."""
+
+    async def start(self, server: Any) -> None:
+        """Register the service on a ``grpc.aio`` server (or one like it) and begin to drive the groups."""
+        stubs.add_SpanServerServicer_to_server(self._servicer, server)
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._drive(), name="driver"),
+            loop.create_task(self._resolver.run(), name="resolver"),
+            loop.create_task(self._bootstrap(), name="bootstrap"),
+        ]
+
+    async def _drive(self) -> None:
+        try:
+            await self.server.run()
+        except F1Error as error:
+            _log.error("the replicas of %s have crashed: %s", self.server.name, error)
+            if not self.failed.done():
+                self.failed.set_result(error)
+
+    async def _bootstrap(self) -> None:
+        """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""
+        meta = self.server.groups.get(META_GROUP)
+        if meta is None:
+            return
+        while self.server.stored_range_map() is None:
+            if meta.is_serving_leader():
+                self._store_first_map()
+            await asyncio.sleep(_BOOTSTRAP_PERIOD_S)
+
+    def _store_first_map(self) -> None:
+        now = self._clock.sample()
+        txn = TxnRef(RANGE_MAP_KEY, new_id(self._rng), now.tt.latest, 1)
+        work = TxnWork(
+            txn=txn,
+            priority_ts=now.tt.latest,
+            writes=(Write(RANGE_MAP_KEY, self.server.topology.ranges.encode()),),
+            preconditions=(ExpectAbsent(RANGE_MAP_KEY),),
+        )
+
+        def stored(answer: Answer) -> None:
+            _log.info("first range map: %s", answer)
+
+        self.server.submit(META_GROUP, Ticket(Commit(work), stored, now.boot_us + 2_000_000), 1000)
+
+    async def drain(self) -> None:
+        """Hand leadership over and let what is under way end."""
+        self.server.hand_over()
+        await asyncio.sleep(0.1)
+
+    async def stop(self) -> None:
+        """End all tasks and links. The engine is the caller's to close."""
+        self.server.stop()
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._links.close()
+        await self._router.close()

@@ -1,0 +1,162 @@
+"""The gRPC face of a spanserver. Nothing is decided here: messages in, values to the driver, values out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from f1common.pb import spanstore_pb2_grpc as stubs
+from f1common.rpc.serving import serve_one_way, serve_requests
+from f1common.rpc.status import maps_errors
+from f1common.rpc.versions import check_version
+from spanstore.engine.base import Engine
+from spanstore.group.group import GroupView
+from spanstore.group.outbox import Ticket
+from spanstore.runtime.peers import PROTOCOL_VERSION
+from spanstore.runtime.spanserver import SpanServer
+from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, request_from_pb
+
+_DEFAULT_TIMEOUT_MS = 10_000
+_LONGEST_TIMEOUT_MS = 600_000
+
+Scanner = Callable[[pb.ScanRequest, Any], AsyncIterator[pb.ScanChunk]]
+
+
+class SpanServicer(stubs.SpanServerServicer):
+    """Implements ``f1.span.SpanServer``."""
+
+    def __init__(
+        self,
+        server: SpanServer,
+        engine: Engine,
+        clock: Clock,
+        *,
+        draining: asyncio.Event | None = None,
+        scanner: Scanner | None = None,
+    ) -> None:
+        self._server = server
+        self._engine = engine
+        self._clock = clock
+        self._draining = draining
+        self._scanner = scanner
+
+    @maps_errors
+    async def Session(self, request_iterator: Any, context: Any) -> None:
+        """Serve one client's stream of requests."""
+        await serve_requests(
+            context,
+            self._unpack,
+            lambda responses: pb.ServerBatch(responses=responses),
+            self._handle,
+            fail=lambda request, error: pb.Response(id=request.id, error=error_to_pb(error)),
+            draining=self._draining,
+        )
+
+    @staticmethod
+    def _unpack(batch: pb.ClientBatch) -> Any:
+        if batch.protocol_version:
+            check_version("the client", batch.protocol_version, PROTOCOL_VERSION)
+        return batch.requests
+
+    def _handle(self, request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+        request_id = request.id
+        if request.WhichOneof("body") == "range_map":
+            reply(pb.Response(id=request_id, range_map=self._range_map()))
+            return
+        timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
+        deadline_us = self._clock.sample().boot_us + timeout_ms * 1000
+        ticket = Ticket(request_from_pb(request), lambda answer: reply(answer_to_pb(request_id, answer)), deadline_us)
+        self._server.submit(request.group, ticket, request.ByteSize())
+
+    @maps_errors
+    async def Peer(self, request_iterator: Any, context: Any) -> None:
+        """Take in another server's Paxos messages."""
+        sender = ""
+
+        def unpack(batch: pb.PeerBatch) -> Any:
+            nonlocal sender
+            check_version(f"spanserver {batch.sender}", batch.protocol_version, PROTOCOL_VERSION)
+            self._server.check_identity(batch.sender, batch.cluster_id)
+            sender = batch.sender
+            return batch.messages
+
+        def handle(message: pb.PeerMessage) -> None:
+            self._server.receive(message.group, sender, peer_from_pb(message), message.ByteSize())
+
+        await serve_one_way(context, unpack, handle, draining=self._draining)
+
+    @maps_errors
+    async def Scan(self, request: pb.ScanRequest, context: Any) -> AsyncIterator[pb.ScanChunk]:
+        """Stream rows as Arrow record batches."""
+        if self._scanner is None:
+            raise F1Error(Code.UNAVAILABLE, "this server runs no scan processes (storage.scan_processes is 0)")
+        async for chunk in self._scanner(request, context):
+            yield chunk
+
+    @maps_errors
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        """Tell how this server and its replicas are."""
+        server = self._server
+        now = self._clock.sample()
+        zone = server.topology.servers[server.name][0]
+        info = self._engine.info()
+        return pb.StatusReply(
+            name=server.name,
+            zone=zone,
+            cluster_id=server.topology.cluster_id,
+            version=_version(),
+            now_earliest=now.tt.earliest,
+            now_latest=now.tt.latest,
+            groups=[_group_status(server.groups[n].view(now)) for n in sorted(server.groups)],
+            disk_used_bytes=int(info.get("used_bytes", 0)),
+            disk_map_bytes=int(info.get("map_bytes", 0)),
+            commits=int(info.get("commits", 0)),
+        )
+
+    def _range_map(self) -> pb.RangeMapReply:
+        stored = self._server.stored_range_map()
+        if stored is None:
+            raise F1Error(Code.UNAVAILABLE, f"{self._server.name} does not know the range map yet; ask another server")
+        topology = self._server.topology
+        return pb.RangeMapReply(
+            cluster_id=topology.cluster_id,
+            ranges=[pb.RangeEntry(start=r.start, end=r.end, group=r.group) for r in stored.ranges],
+            groups=[
+                pb.GroupEntry(group=number, voters=voters, leader=self._server.leader_of(number))
+                for number, voters in sorted(topology.groups.items())
+            ],
+            servers=[
+                pb.ServerEntry(name=name, zone=zone, address=address)
+                for name, (zone, address) in sorted(topology.servers.items())
+            ],
+            version=stored.version,
+        )
+
+
+def _group_status(view: GroupView) -> pb.GroupStatus:
+    return pb.GroupStatus(
+        group=view.group,
+        role=view.role,
+        leader=view.leader,
+        ballot_round=view.ballot_round,
+        chosen_index=view.chosen_index,
+        applied_index=view.applied_index,
+        last_index=view.last_index,
+        safe_ts=view.safe_ts,
+        lease_valid=view.lease_valid,
+        prepared=view.prepared,
+        locked_transactions=view.locked_transactions,
+        safe_holder=view.safe_holder.hex(),
+        safe_holder_ts=view.safe_holder_ts,
+        digest=view.digest,
+    )
+
+
+def _version() -> str:
+    try:
+        return version("f1db")
+    except PackageNotFoundError:
+        return "unknown"
