@@ -100,6 +100,7 @@ def log_index(key: bytes) -> int:
     return int(index)
 
 
+@lru_cache(maxsize=4096)
 def data_prefix(group: int) -> bytes:
     """Return the prefix of all row versions of a group."""
     return prefix(group, Subspace.DATA)

@@ -58,7 +58,9 @@ _SPARE_READERS = 16
 
 _MIN_GROWTH_BYTES = 4 << 20
 _MAX_GROWTH_BYTES = 64 << 20
-_PAGES_PER_OPERATION = 8
+_PATH_PAGES = 8
+_ENTRY_OVERHEAD_BYTES = 16
+_SLACK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,10 +430,12 @@ class LmdbEngine:
         """Make the file longer than the pages that this transaction can come to count."""
         operations = sum(len(batch.ops) for batch in batches)
         size = sum(batch.size for batch in batches)
-        # Every operation may copy a path of pages; values beyond half a page get pages of their own.
         environment = self._env.info()
         used = (environment["last_pgno"] + 1) * self._page_bytes
-        needed = used + operations * _PAGES_PER_OPERATION * self._page_bytes + 2 * size + (1 << 20)
+        # Old pages are copied, a path of them for each operation but no page twice; new ones are at worst half full,
+        # and large values begin pages of their own.
+        copied = min(used, operations * _PATH_PAGES * self._page_bytes)
+        needed = used + copied + 4 * (size + operations * _ENTRY_OVERHEAD_BYTES) + _SLACK_BYTES
         if needed <= self._file_bytes:
             return
         growth = min(max(self._file_bytes // 8, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
