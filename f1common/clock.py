@@ -189,6 +189,11 @@ def _read_adjtimex() -> AdjtimexReading:
             Code.CLOCK_SKEW,
             f"adjtimex failed ({reason}); set clock.source to 'bounded' with a bound_us that you can vouch for",
         )
+    return _reading(state, timex)
+
+
+def _reading(state: int, timex: _Timex) -> AdjtimexReading:
+    # Once an NTP daemon has asked for it, the kernel counts nanoseconds where the structure says microseconds.
     fraction_us = timex.time.tv_usec // 1000 if timex.status & _STA_NANO else timex.time.tv_usec
     return state, timex.status, timex.time.tv_sec * 1_000_000 + fraction_us, timex.maxerror
 

@@ -191,6 +191,39 @@ def test_a_placeholder_becomes_the_timestamp_and_nothing_else_changes(before: Tu
     assert encode((*before, Timestamp(ts))) < encode(before) + timestamp_placeholder() < successor(encode(before))
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("98 7f", "shortest form"),
+        ("99 00 ff", "shortest form"),
+        ("9f 80 00 00 00 00 00 00 00", "no INT64"),
+        ("17 ff", "shortest form"),
+        ("16 ff fe", "shortest form"),
+        ("10 7f ff ff ff ff ff ff fe", "no INT64"),
+        ("c1 00", "shortest form"),
+        ("bf ff", "shortest form"),
+        ("c2 00 01", "shortest form"),
+        ("9a 01 02", "cut off"),
+        ("a8 80 00", "cut off"),
+        ("a8 7f ff ff ff ff ff ff ff", "negative zero"),
+        ("a8 ff f8 00 00 00 00 00 01", "NaN"),
+        ("a8 00 07 ff ff ff ff ff ff", "NaN"),
+        ("d8 61", "terminator is missing"),
+        ("da 01 00", "followed by neither"),
+        ("da 01 04 00", "followed by neither"),
+        ("da 01 01 02 00", "followed by neither"),
+        ("d8 ff 00", "no UTF-8"),
+        ("d8 c0 80 00", "no UTF-8"),
+        ("d8 ed a0 80 00", "no UTF-8"),
+        ("18 00", "no element starts with 0x00"),
+        ("18 ff", "no element starts with 0xff"),
+    ],
+)
+def test_each_value_has_one_encoding_only(code: str, reason: str) -> None:
+    with pytest.raises(F1Error, match=rf"DATA_CORRUPTION.*{reason}"):
+        decode(bytes.fromhex(code))
+
+
 def test_a_placeholder_that_was_not_filled_in_is_refused() -> None:
     placeholder = timestamp_placeholder()
     assert len(placeholder) == TIMESTAMP_WIDTH == len(encode((Timestamp(0),)))

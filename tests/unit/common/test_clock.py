@@ -82,6 +82,12 @@ def test_the_kernel_answers_adjtimex() -> None:
     assert error_us >= 0
 
 
+@pytest.mark.parametrize(("status", "fraction"), [(0, 250_000), (0x2000, 250_000_999)])
+def test_the_kernel_may_count_in_nanoseconds(status: int, fraction: int) -> None:
+    timex = clock._Timex(status=status, maxerror=7, time=clock._Timeval(tv_sec=3, tv_usec=fraction))
+    assert clock._reading(0, timex) == (0, status, 3_250_000, 7)
+
+
 def test_a_manual_clock_moves_only_when_told() -> None:
     source = ManualClock(boot_us=5, tt_us=1000, bound_us=10)
     assert source.sample() == source.sample() == Now(5, TTInterval(990, 1010))

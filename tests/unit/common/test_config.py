@@ -139,6 +139,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     [
         (("paxos.lease_ms=700",), "paxos.lease_ms (700) must be above paxos.election_timeout_ms (700)"),
         (("paxos.heartbeat_ms=234",), "paxos.election_timeout_ms (700) must be above 3 * paxos.heartbeat_ms (234)"),
+        (("paxos.election_timeout_ms=600",), "must be above 3 * paxos.heartbeat_ms (200)"),
         (("paxos.max_inflight_bytes=4096",), "must be at least paxos.max_batch_bytes"),
         (("clock.source=bounded",), "needs clock.bound_us > 0"),
         (("clock.source=bounded", "clock.bound_us=300000"), "at least twice clock.bound_us (300 ms)"),
