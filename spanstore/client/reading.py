@@ -78,11 +78,7 @@ async def _read_part(
     while True:
         messages = [range_message(rest[i], len(found[i])) for i in open_ranges]
 
-        def request(
-            ts: int = timestamp, asked: list[bytes] = wanted, asked_ranges: list[pb.RangeRead] = messages
-        ) -> pb.Request:
-            return pb.Request(read=pb.Read(timestamp=ts, keys=asked, ranges=asked_ranges))
-
+        body = pb.Read(timestamp=timestamp, keys=wanted, ranges=messages)
         reply = (await router.send(group, partial(pb.Request, read=body), timeout_s)).read
         for position, version in zip(part.keys if wanted else (), reply.versions, strict=True):
             result.versions[position] = version_from_pb(version)

@@ -20,8 +20,8 @@ class Transaction:
     """Reads take locks at the leaders and hold them until the end; writes stay here until :meth:`commit`.
 
     Reads see the transaction's own writes. Any error of :meth:`read` or :meth:`commit` ends it: ABORTED says that it
-    was wounded by an older one, or that a leader changed; run it again (:meth:`SpanClient.run` does). Not for concurrent
-    use by several tasks, except that several reads may run at once.
+    was wounded by an older one, or that a leader changed; run it again (:meth:`SpanClient.run` does). Several reads may
+    run at once.
     """
 
     def __init__(
