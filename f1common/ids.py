@@ -20,7 +20,7 @@ _HEAD_BYTES = _TS_BYTES + UNIQUE_BYTES
 
 
 def new_id(rng: random.Random) -> bytes:
-    """Return 16 random bytes. Processes pass ``random.SystemRandom()``, the simulator its seeded generator."""
+    """Return 16 random bytes. Processes pass ``random.Random()`` as the system seeds it, the simulator a seeded one."""
     return rng.randbytes(UNIQUE_BYTES)
 
 
