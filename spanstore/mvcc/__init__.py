@@ -7,7 +7,7 @@ Every write makes a new version of a row, stamped with the commit timestamp of i
 t sees, of every row, the newest version at or below t. So a read takes no lock, blocks no writer and is repeatable,
 and a reader of many groups gets one consistent state by using one t everywhere (Spanner, section 4). F1 builds on
 it: its default transactions read everything at one timestamp and validate later (F1, section 5), distributed
-queries and change feeds read at one (sections 4 and 8), and the reorganiser of a schema change copies one.
+queries and change feeds read at one (sections 6 and 8), and the reorganiser of a schema change copies one.
 
 Three questions have to be answered for that: where a version is (``versions``), which timestamp a commit gets
 (``timestamps``), and whether everything at or below t has arrived at this replica (``safetime``). ``placeholders``
@@ -117,7 +117,7 @@ References
 ----------
 
 * Corbett et al., *Spanner: Google's Globally-Distributed Database*, OSDI 2012: sections 3, 4.1 and 4.2.
-* Shute et al., *F1: A Distributed SQL Database That Scales*, VLDB 2013: sections 3.1, 5 and 8.
-* Rae et al., *Online, Asynchronous Schema Change in F1*, VLDB 2013: section 4, write fences.
+* Shute et al., *F1: A Distributed SQL Database That Scales*, VLDB 2013: sections 3.1, 5, 6 and 8.
+* Rae et al., *Online, Asynchronous Schema Change in F1*, VLDB 2013: sections 4.1 and 4.3, write fences.
 * Kulkarni et al., *Logical Physical Clocks*, OPODIS 2014: the ratchet of T5.
 """

@@ -230,7 +230,7 @@ def _walk_down(reader: Reader, group: int, start: bytes, end: bytes, inverted: i
             steps += 1
             if steps > _MAX_STEPS:
                 best = reader.seek_first(here + suffix, here + _AFTER)
-                restart = here + b"\x00"
+                restart = here
                 break
         if best is not None:
             yield best

@@ -303,3 +303,42 @@ def test_a_loop_that_ended_does_not_stop_the_writer(tmp_path: Path) -> None:
         await engine.close()
 
     run(body())
+
+
+def test_pages_are_reused_once_the_readers_that_saw_them_are_closed(tmp_path: Path) -> None:
+    async def body() -> None:
+        engine = open_engine(tmp_path, map_bytes=256 << 20)
+
+        async def overwrite(times: int) -> int:
+            for n in range(times):
+                batch = WriteBatch()
+                for i in range(20):
+                    batch.put(b"k%d" % i, b"%d" % n * 500)
+                with engine.snapshot() as reader:
+                    reader.get(b"k1")
+                await engine.commit(batch)
+            return int(engine.info()["used_bytes"])
+
+        settled = await overwrite(50)
+        assert await overwrite(200) <= settled * 2
+        reader = engine.snapshot()
+        pinned = await overwrite(200)
+        reader.close()
+        assert pinned > settled * 10
+        assert await overwrite(200) <= pinned * 1.5
+        await engine.close()
+
+    run(body())
+
+
+def test_opening_for_writing_shortens_the_wait_for_the_interpreter(tmp_path: Path) -> None:
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.005)
+        run(open_engine(tmp_path).close())
+        assert sys.getswitchinterval() == pytest.approx(0.0001)
+        sys.setswitchinterval(0.00005)
+        run(open_engine(tmp_path).close())
+        assert sys.getswitchinterval() == pytest.approx(0.00005)
+    finally:
+        sys.setswitchinterval(before)

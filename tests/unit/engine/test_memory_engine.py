@@ -194,3 +194,19 @@ def test_values_that_nobody_can_see_are_dropped() -> None:
         assert engine.info()["entries"] == 6
 
     run(body())
+
+
+def test_the_mutation_keeps_what_was_synced_below_what_was_not() -> None:
+    async def body() -> None:
+        gate = Gate()
+        engine = MemoryEngine(sleep=gate.sleep, ack_before_sync=True)
+        await engine.commit(batch("a", "synced"))
+        await settle()
+        await engine.commit(batch("a", "not synced"))
+        await gate.open()
+        assert read(engine, "a") == b"not synced"
+        engine.crash()
+        engine.restart()
+        assert read(engine, "a") == b"synced"
+
+    run(body())
