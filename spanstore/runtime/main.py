@@ -1,0 +1,111 @@
+"""``f1 spanserver --config FILE``: one storage server as a process.
+
+The parts are put together by :class:`~spanstore.runtime.process.SpanProcess`; here is what only the real process has:
+the configuration file, the LMDB environment, the operating system's clock, uvloop, signals and an exit code. When the
+engine fails the replicas here have crashed (a failed commit is never retried), so the process ends, and whoever
+supervises it starts it again from what is on disk.
+"""
+
+import asyncio
+import gc
+import os
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from f1common.clock import boot_id, boot_us, clock_from_config
+from f1common.config import Config
+from f1common.errors import F1Error
+from f1common.observe import logs
+from f1common.observe.metrics import Metrics
+from f1common.rpc.channels import ChannelCache, insecure_channel_factory
+from f1common.rpc.server import ServerBootstrap, ServerOptions
+from spanstore.engine.lmdb_engine import LmdbEngine
+from spanstore.runtime.process import SERVICE_NAME, SpanProcess
+
+# A server makes many short-lived objects and few cycles: Python's default of 700 would collect all the time.
+_GC_THRESHOLDS = (50_000, 20, 100)
+
+_log = logs.get_logger(__name__)
+
+
+def command(
+    config: Annotated[Path, typer.Option(help="Configuration file (TOML, see docs/config.md).")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A key that overrides the file; repeatable."),
+    ] = None,
+) -> None:
+    """Run one storage server until SIGTERM."""
+    loaded = Config.load(config, os.environ, tuple(settings or ()))
+    server = loaded.server
+    logs.configure(logs.LogOptions(server.name, server.zone, server.log_level, server.log_format))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        failure = runner.run(serve(loaded))
+    if failure is not None:
+        raise failure
+
+
+async def serve(config: Config) -> F1Error | None:
+    """Serve until a signal (None) or until the replicas crash (the reason).
+
+    Raises F1Error when the server cannot start: BAD_DATA_DIR, DATA_CORRUPTION, DISK_FULL, CLOCK_SKEW, PORT_IN_USE,
+    INVALID_ARGUMENT.
+    """
+    server = config.server
+    clock = clock_from_config(config.clock)
+    engine = LmdbEngine.open(
+        Path(server.data_dir),
+        cluster=config.cluster.cluster_id,
+        server=server.name,
+        map_bytes=config.storage.map_size_gib << 30,
+    )
+    channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    try:
+        bootstrap = ServerBootstrap(
+            ServerOptions(
+                name=server.name,
+                host=server.host,
+                port=server.port,
+                metrics_port=server.metrics_port or None,
+                max_message_bytes=config.limits.max_message_bytes,
+                drain_timeout_ms=server.drain_timeout_ms,
+            ),
+            service_names=(SERVICE_NAME,),
+            metrics=Metrics(process=True),
+        )
+        rng = random.Random(f"{boot_id()} {boot_us()} {os.getpid()}")
+        process = SpanProcess(config, engine, clock, channels, rng, draining=bootstrap.draining)
+        await process.start(bootstrap.server)
+        try:
+            return await _until_end(bootstrap, process)
+        finally:
+            await process.stop()
+    finally:
+        await channels.close()
+        await engine.close()
+
+
+async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Error | None:
+    """Listen and serve until a signal or a crash of the replicas, whose reason is returned."""
+    await bootstrap.start()
+    await bootstrap.set_serving(True)
+    # What start-up made stays for good: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    signalled = asyncio.create_task(bootstrap.run_until_signal(process.drain))
+    await asyncio.wait((signalled, process.failed), return_when=asyncio.FIRST_COMPLETED)
+    if signalled.done():
+        signalled.result()
+        _log.info("stopped by a signal")
+        return None
+    failure = process.failed.result()
+    _log.error("stopping: the replicas have crashed", reason=str(failure))
+    signalled.cancel()
+    await asyncio.gather(signalled, return_exceptions=True)
+    await bootstrap.server.stop(None)
+    return failure
