@@ -2,14 +2,14 @@
 
 Single keys live in a dictionary, because thousands of one-key commits a second touch nothing else. Ranges live in a
 sorted map of borders, each with the owners of the segment from it to the next border, so that overlapping ranges cost
-a binary search however many there are. Only a range that is asked for or marked needs the keys in order; the sorted
-list of them is built then and given up again when no range came for a while.
+a binary search however many there are. Only a range that is asked for needs the keys in order; the sorted list of them
+is built then and given up again when no range came for a while. Sorted means plain lists: what is locked at one time
+is some thousands of spans, where moving the tail of a list costs less than the nodes of a tree.
 """
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
-
-from sortedcontainers import SortedDict, SortedList
+from typing import Generic, NamedTuple, TypeVar
 
 from f1common.errors import Code, F1Error
 
@@ -43,13 +43,14 @@ def check_span(span: Span) -> None:
 class SpanIndex(Generic[_Owner]):
     """Bits that owners have on spans. An owner's spans are removed all at once, never one of several."""
 
-    __slots__ = ("_keys", "_points", "_segments", "_unsorted_for")
+    __slots__ = ("_borders", "_keys", "_points", "_segments", "_unsorted_for")
 
     def __init__(self) -> None:
         self._points: dict[bytes, dict[_Owner, int]] = {}
-        self._keys: Any = None  # SortedList[bytes] of the keys of _points, or None while no range needs it
+        self._keys: list[bytes] | None = None  # the keys of _points in order, while ranges ask for them
         self._unsorted_for = 0
-        self._segments: Any = SortedDict()  # SortedDict[bytes, dict[_Owner, int]]
+        self._borders: list[bytes] = []
+        self._segments: dict[bytes, dict[_Owner, int]] = {}
 
     def add(self, span: Span, owner: _Owner, bits: int) -> None:
         """Mark ``span`` with ``bits`` of ``owner``, beside what the owner has there."""
@@ -61,7 +62,7 @@ class SpanIndex(Generic[_Owner]):
         if owners is None:
             self._points[start] = {owner: bits}
             if self._keys is not None:
-                self._keep_sorted(start)
+                self._keep_sorted(self._keys, start)
         else:
             owners[owner] = owners.get(owner, 0) | bits
 
@@ -76,7 +77,7 @@ class SpanIndex(Generic[_Owner]):
             if not owners:
                 del self._points[start]
                 if self._keys is not None:
-                    self._keys.remove(start)
+                    del self._keys[bisect_left(self._keys, start)]
 
     def overlapping(self, span: Span) -> list[dict[_Owner, int]]:
         """Return the owners and bits of everything that has a key in common with ``span``. Not to be changed."""
@@ -86,68 +87,71 @@ class SpanIndex(Generic[_Owner]):
             owners = self._points.get(start)
             if owners is not None:
                 found.append(owners)
-            if self._segments:
+            if self._borders:
                 found.append(self._segment_at(start))
             return found
         if start >= end:
             return found
-        if self._segments:
+        if self._borders:
             found.append(self._segment_at(start))
-            found.extend(self._segments[at] for at in self._segments.irange(start, end, inclusive=(False, False)))
+            inner = self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, end)]
+            found.extend(map(self._segments.__getitem__, inner))
         if self._points:
-            found.extend(self._points[key] for key in self._sorted_keys().irange(start, end, inclusive=(True, False)))
+            keys = self._sorted_keys()
+            inner = keys[bisect_left(keys, start) : bisect_left(keys, end)]
+            found.extend(map(self._points.__getitem__, inner))
         return found
 
     def covers(self, span: Span, owner: _Owner, bits: int) -> bool:
         """Tell whether ``owner`` has one of ``bits`` on every key of ``span``."""
         start, end = span
-        if end is None and self._points.get(start, {}).get(owner, 0) & bits:
+        if end is None and start in self._points and self._points[start].get(owner, 0) & bits:
             return True
-        if not self._segments or not self._segment_at(start).get(owner, 0) & bits:
+        if not self._borders or not self._segment_at(start).get(owner, 0) & bits:
             return False
         if end is None:
             return True
-        inner = self._segments.irange(start, end, inclusive=(False, False))
+        inner = self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, end)]
         return all(self._segments[at].get(owner, 0) & bits for at in inner)
 
-    def _sorted_keys(self) -> Any:
+    def _sorted_keys(self) -> list[bytes]:
         if self._keys is None:
-            self._keys = SortedList(self._points)
+            self._keys = sorted(self._points)
         self._unsorted_for = 0
         return self._keys
 
-    def _keep_sorted(self, key: bytes) -> None:
+    def _keep_sorted(self, keys: list[bytes], key: bytes) -> None:
         self._unsorted_for += 1
         if self._unsorted_for > _KEEP_SORTED_FOR:
             self._keys = None
         else:
-            self._keys.add(key)
+            insort(keys, key)
 
     def _segment_at(self, key: bytes) -> dict[_Owner, int]:
-        position = self._segments.bisect_right(key)
-        if position == 0:
-            return {}
-        segment: dict[_Owner, int] = self._segments.peekitem(position - 1)[1]
-        return segment
+        position = bisect_right(self._borders, key)
+        return self._segments[self._borders[position - 1]] if position else {}
 
     def _add_range(self, start: bytes, end: bytes, owner: _Owner, bits: int) -> None:
         for border in (start, end):
             if border not in self._segments:
                 self._segments[border] = dict(self._segment_at(border))
-        for at in self._segments.irange(start, end, inclusive=(True, False)):
+                insort(self._borders, border)
+        for at in self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, end)]:
             owners = self._segments[at]
             owners[owner] = owners.get(owner, 0) | bits
 
     def _remove_range(self, start: bytes, end: bytes, owner: _Owner) -> None:
-        touched = list(self._segments.irange(start, end))
-        for at in touched:
-            if at != end:
-                self._segments[at].pop(owner, None)
+        first, last = bisect_left(self._borders, start), bisect_right(self._borders, end)
         # Borders that no longer separate anything go, or a long-held range would keep those of every short one in it.
-        position = self._segments.bisect_left(start)
-        before: dict[_Owner, int] = self._segments.peekitem(position - 1)[1] if position else {}
-        for at in touched:
-            if self._segments[at] == before:
+        before: dict[_Owner, int] = self._segments[self._borders[first - 1]] if first else {}
+        kept = []
+        for at in self._borders[first:last]:
+            owners = self._segments[at]
+            if at != end:
+                owners.pop(owner, None)
+            if owners == before:
                 del self._segments[at]
             else:
-                before = self._segments[at]
+                before = owners
+                kept.append(at)
+        self._borders[first:last] = kept
