@@ -88,15 +88,16 @@ def _txn(number: int, op: Op) -> _Txn:
     txn = _Txn(number, op)
     for step in op.steps:
         if isinstance(step, Read):
-            if step.key not in txn.appends:
-                txn.outer_reads.append((step.key, decode_list(step.value)))
+            seen, own = decode_list(step.value), tuple(txn.appends.get(step.key, ()))
+            if seen[len(seen) - len(own) :] == own:
+                txn.outer_reads.append((step.key, seen[: len(seen) - len(own)]))
         else:
             txn.appends.setdefault(step.key, []).append(decode_list(step.value)[-1])
     return txn
 
 
 def _internal(op: Op) -> list[Violation]:
-    """A transaction sees its own appends, and the same list twice if it changes nothing between."""
+    """A transaction sees its own appends last, and the same list twice if it changes nothing between."""
     current: dict[bytes, tuple[int, ...]] = {}
     found = []
     for step in op.steps:
