@@ -22,7 +22,7 @@ from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.requests import Commit, LockRead, Prepare, Read, SafeTimeQuery, SafeTimeReply
+from spanstore.group.requests import Commit, LockRead, Prepare, Read, SafeTimeQuery, SafeTimeReply, Settle
 from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.storage import DiskLog, load_hard_state, put_effects
 from spanstore.group.tenure import Tenure
@@ -134,7 +134,7 @@ class Group:
             self._outbox.send(ticket.reply, SafeTimeReply(self._readable_ts()))
         elif self._serving():
             self._serving_tenure().handle(ticket)
-        elif isinstance(ticket.request, Read) and ticket.request.timestamp > 0:
+        elif isinstance(ticket.request, Read | Settle) and ticket.request.timestamp > 0:
             self._reads.append(ticket)
         else:
             self._outbox.send(ticket.reply, self._not_leader())
@@ -321,7 +321,7 @@ class Group:
         waiting, self._reads = self._reads, []
         for ticket in waiting:
             request = ticket.request
-            if not isinstance(request, Read):
+            if not isinstance(request, Read | Settle):
                 continue
             if self._serving():
                 self._serving_tenure().handle(ticket)
@@ -329,8 +329,13 @@ class Group:
                 self._reads.append(ticket)
             else:
                 try:
-                    answer = reads.read_rows(
-                        self._reader, self.group, request.keys, request.ranges, request.timestamp, self._config
+                    answer = reads.answer(
+                        self._reader,
+                        self.group,
+                        request,
+                        request.timestamp,
+                        self.state.applied.index,
+                        self._config,
                     )
                     self._outbox.send(ticket.reply, answer)
                 except F1Error as error:
@@ -341,12 +346,12 @@ class Group:
     def _validate(self, ticket: Ticket) -> None:
         """Refuse what is not ours or cannot be stored, before anything is locked or written."""
         request = ticket.request
-        if isinstance(request, Read | LockRead):
+        if isinstance(request, Read | LockRead | Settle):
             for wanted in request.ranges:
                 if wanted.end <= wanted.start:
                     raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
-            reads.check_owned(self._owned, reads.spans_of(request.keys, request.ranges), self.group)
-            for key in request.keys:
+            reads.check_owned(self._owned, reads.spans_of(request), self.group)
+            for key in () if isinstance(request, Settle) else request.keys:
                 check_key(key)
         elif isinstance(request, Commit | Prepare):
             _validate_work(request, self._owned, self.group)

@@ -3,13 +3,25 @@
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader
 from spanstore.group.config import GroupConfig
-from spanstore.group.requests import RangeRead, ReadReply, RowSet
+from spanstore.group.requests import LockRead, RangeRead, Read, ReadReply, RowSet, Settle, SettleReply
 from spanstore.mvcc.versions import Version, read_version, scan_versions
 from spanstore.placement.range_map import OwnedRanges
 from spanstore.txn.spans import Span
 
 NEWEST = (1 << 63) - 1
 """A timestamp above every version: what a transaction that holds locks reads at."""
+
+
+def answer(
+    reader: Reader, group: int, request: Read | Settle, ts: int, applied_index: int, config: GroupConfig
+) -> ReadReply | SettleReply:
+    """Answer a read whose timestamp, ``ts``, is readable in ``reader``, a view as of ``applied_index``.
+
+    Raises DATA_CORRUPTION for a damaged version.
+    """
+    if isinstance(request, Settle):
+        return SettleReply(ts, applied_index)
+    return read_rows(reader, group, request.keys, request.ranges, ts, config)
 
 
 def read_rows(
@@ -40,9 +52,10 @@ def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: 
     return RowSet(rows)
 
 
-def spans_of(keys: tuple[bytes, ...], ranges: tuple[RangeRead, ...]) -> list[Span]:
+def spans_of(request: Read | Settle | LockRead) -> list[Span]:
     """Return what a read covers."""
-    return [Span(key) for key in keys] + [Span(r.start, r.end) for r in ranges]
+    keys = () if isinstance(request, Settle) else request.keys
+    return [Span(key) for key in keys] + [Span(r.start, r.end) for r in request.ranges]
 
 
 def check_owned(owned: OwnedRanges, spans: list[Span], group: int) -> None:

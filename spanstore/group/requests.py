@@ -35,6 +35,18 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """A :class:`Read` for somebody who reads the rows himself, from another view of this replica's engine.
+
+    Answered under the conditions of a read: from then on, every view with the applied index of the answer, or a higher
+    one, has the same rows at the timestamp in ``ranges``. Nothing is locked; limits and directions are ignored.
+    """
+
+    timestamp: int
+    ranges: tuple[RangeRead, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LockRead:
     """Lock, then read the newest versions. ``term`` is that of an earlier LockRead of the transaction here, or 0."""
 
@@ -108,7 +120,7 @@ class SafeTimeQuery:
     """Ask for the highest timestamp at which this replica can read now without waiting."""
 
 
-Request = Read | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery
+Request = Read | Settle | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,14 @@ class ReadReply:
     versions: list[Version | None] = field(default_factory=list)
     ranges: list[RowSet] = field(default_factory=list)
     term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SettleReply:
+    """``timestamp`` is readable in every view that has applied the log up to ``applied_index``."""
+
+    timestamp: int
+    applied_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +190,15 @@ class SafeTimeReply:
     safe_ts: int
 
 
-Answer = ReadReply | CommitReply | PrepareReply | DecideReply | OutcomeReply | ReleaseReply | SafeTimeReply | F1Error
+Answer = (
+    ReadReply
+    | SettleReply
+    | CommitReply
+    | PrepareReply
+    | DecideReply
+    | OutcomeReply
+    | ReleaseReply
+    | SafeTimeReply
+    | F1Error
+)
 Reply = Callable[[Answer], None]

@@ -15,7 +15,7 @@ The path of a commit (a prepare goes the same way):
 """
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from f1common.clock import Now
@@ -41,6 +41,7 @@ from spanstore.group.requests import (
     Release,
     ReleaseReply,
     SafeTimeQuery,
+    Settle,
     TxnWork,
 )
 from spanstore.group.state import Done, ReplicatedState
@@ -200,7 +201,7 @@ class Tenure:
         """Take in a request. Every request is answered exactly once, now or later, through the outbox."""
         try:
             match ticket.request:
-                case Read():
+                case Read() | Settle():
                     self._read(ticket)
                 case LockRead():
                     self._lock_read(ticket, ticket.request)
@@ -220,20 +221,20 @@ class Tenure:
             self._out.send(ticket.reply, error)
 
     def _read(self, ticket: Ticket) -> None:
-        request = cast(Read, ticket.request)
+        request = cast(Read | Settle, ticket.request)
         now = self._time()
         ts = request.timestamp
         if ts == 0:
             # A strong read keeps the timestamp that it is given first, however long it waits.
             ts = self._oracle.read_ts(now.tt, self._replica.usable_ceiling)
-            ticket = Ticket(Read(ts, request.keys, request.ranges), ticket.reply, ticket.deadline_us)
+            ticket = Ticket(replace(request, timestamp=ts), ticket.reply, ticket.deadline_us)
         else:
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
-        spans = reads.spans_of(request.keys, request.ranges)
+        spans = reads.spans_of(request)
         if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):
             self._reads.append(ticket)
             return
-        answer = reads.read_rows(self._view(), self.group, request.keys, request.ranges, ts, self._config)
+        answer = reads.answer(self._view(), self.group, request, ts, self._state.applied.index, self._config)
         self._out.send_leased(ticket.reply, answer, self.term, ts)
 
     def _undecided_below(self, spans: list[Span], ts: int) -> bool:
@@ -255,7 +256,7 @@ class Tenure:
             raise F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing; it can read no more")
         if request.mode == LockMode.APPEND:
             raise F1Error(Code.INVALID_ARGUMENT, "a read takes SHARED or EXCLUSIVE locks")
-        wanted = [(span, request.mode) for span in reads.spans_of(request.keys, request.ranges)]
+        wanted = [(span, request.mode) for span in reads.spans_of(request)]
         self._waiting.acquire(Parked(ticket, txn, [ticket]), request.priority_ts, wanted, WaitPolicy.WOUND_WAIT)
 
     def _commit(self, ticket: Ticket, request: Commit) -> None:

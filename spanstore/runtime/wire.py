@@ -231,6 +231,8 @@ def answer_to_pb(request_id: int, answer: rq.Answer) -> pb.Response:
             return pb.Response(id=request_id, outcome=outcome)
         case rq.ReleaseReply():
             return pb.Response(id=request_id, release=pb.ReleaseReply())
+        case rq.SettleReply():
+            raise F1Error(Code.INTERNAL, "the settling of a timestamp never leaves its process")
         case rq.SafeTimeReply():
             return pb.Response(id=request_id, safe_time=pb.SafeTimeReply(safe_ts=answer.safe_ts))
         case _:
