@@ -8,7 +8,6 @@ grace period. A second signal skips the waiting.
 
 import asyncio
 import errno
-import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,10 +19,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from f1common.errors import Code, F1Error, check
+from f1common.observe.logs import get_logger
 from f1common.observe.metrics import Metrics, MetricsEndpoint
 from f1common.rpc.channels import DEFAULT_MAX_MESSAGE_BYTES, Options, transport_options
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _HIGHEST_PORT = 65535
 
@@ -120,7 +120,7 @@ class ServerBootstrap:
         except BaseException:
             self._close_endpoint()
             raise
-        _log.info("%s listens on %s", options.name, self.address)
+        _log.info("listening", server=options.name, address=self.address)
         return self.port
 
     async def set_serving(self, serving: bool) -> None:
@@ -183,9 +183,9 @@ async def _owner_drain(drain: Callable[[], Awaitable[None]], timeout_s: float, n
         async with asyncio.timeout(timeout_s):
             await drain()
     except TimeoutError:
-        _log.warning("%s did not drain within %g s and stops anyway", name, timeout_s)
+        _log.warning("did not drain in time and stops anyway", server=name, timeout_s=timeout_s)
     except Exception as error:
-        _log.error("%s failed to drain and stops anyway", name, exc_info=error)
+        _log.error("failed to drain and stops anyway", exc=error, server=name)
 
 
 def _join(host: str, port: int) -> str:

@@ -1,7 +1,6 @@
 """The server's side of batched streams: requests with answers in any order, and one-way messages."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
@@ -10,10 +9,11 @@ import grpc
 import grpc.aio
 
 from f1common.errors import Code, F1Error, InvariantViolation, check
+from f1common.observe.logs import get_logger
 from f1common.rpc.batches import DEFAULT_LIMITS, END_OF_STREAM, Identified, ServerCall, StreamLimits, take
 from f1common.rpc.status import error_from_exception
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Req = TypeVar("Req", bound=Identified)
 Resp = TypeVar("Resp", bound=Identified)
@@ -159,7 +159,7 @@ async def serve_requests(
         try:
             writer.result()
         except _CLIENT_GONE as failure:
-            _log.debug("a client's stream broke: %s", failure)
+            _log.debug("a client's stream broke", reason=str(failure))
     finally:
         session.gone = True
         for task in tasks:

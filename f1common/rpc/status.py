@@ -11,7 +11,6 @@ import asyncio
 import functools
 import inspect
 import itertools
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
 
@@ -22,11 +21,12 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from f1common.errors import Code, F1Error, InvariantViolation
+from f1common.observe.logs import get_logger
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _incidents = itertools.count(1)
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -126,7 +126,7 @@ def error_from_exception(exception: BaseException) -> F1Error:
     """
     match exception:
         case InvariantViolation():
-            _log.error("invariant violated: %s", exception.message, exc_info=exception)
+            _log.error("invariant violated", exc=exception)
             return exception
         case F1Error():
             return exception
@@ -138,7 +138,7 @@ def error_from_exception(exception: BaseException) -> F1Error:
             return F1Error(Code.DEADLINE_EXCEEDED, "the time for the call ran out", ambiguous=True)
         case _:
             incident = next(_incidents)
-            _log.error("incident %d: unexpected exception", incident, exc_info=exception)
+            _log.error("unexpected exception", exc=exception, incident=incident)
             text = f"unexpected {type(exception).__name__} on the server; its log has it as incident {incident}"
             return F1Error(Code.INTERNAL, text, ambiguous=True, details={"incident": str(incident)})
 

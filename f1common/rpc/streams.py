@@ -19,7 +19,6 @@ Everything here runs on one event loop and takes time from it alone, so that it 
 """
 
 import asyncio
-import logging
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
@@ -29,6 +28,7 @@ import grpc
 import grpc.aio
 
 from f1common.errors import Code, F1Error, check
+from f1common.observe.logs import get_logger
 from f1common.rpc.backoff import Backoff
 from f1common.rpc.batches import DEFAULT_LIMITS, BatchCall, Identified, StreamLimits, take
 from f1common.rpc.serving import serve_one_way, serve_requests
@@ -44,7 +44,7 @@ __all__ = [
     "DEFAULT_LIMITS",
 ]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _BACKOFF_INITIAL_MS = 20
 _BACKOFF_CAP_MS = 500
@@ -125,6 +125,11 @@ class RequestStream(Generic[Req, Resp]):
     def in_flight(self) -> int:
         """The number of requests without a response yet."""
         return len(self._pending)
+
+    @property
+    def queued(self) -> int:
+        """The number of requests not handed over yet."""
+        return len(self._queue)
 
     async def call(self, request: Req, timeout_s: float | None = None) -> Resp:
         """Send ``request`` and return its response. Sets ``request.id``; the message must not change meanwhile.
@@ -239,7 +244,7 @@ class RequestStream(Generic[Req, Resp]):
                 self._queue.move_to_end(request_id, last=False)
                 break
             if pending.future.done():
-                continue  # its time ran out in this very turn of the loop
+                continue  # its time ran out in this very turn of the loop: its caller was told that it was not sent
             pending.handed = True
             taken.append(pending.request)
             size += pending.size
@@ -266,7 +271,7 @@ class RequestStream(Generic[Req, Resp]):
             case grpc.aio.UsageError() | asyncio.InvalidStateError():
                 text = "the call or its channel is closed"
             case _:
-                _log.error("the stream to %s failed", self._name, exc_info=failure)
+                _log.error("a stream of requests failed", exc=failure, peer=self._name)
                 text = f"{type(failure).__name__} in the stream"
         return F1Error(Code.UNAVAILABLE, f"the stream to {self._name} broke: {text}")
 
@@ -376,7 +381,7 @@ class OneWayStream(Generic[Msg]):
         try:
             call = self._open_call()
         except Exception as error:
-            _log.debug("cannot call %s: %s", self._name, error)
+            _log.debug("cannot call a peer", peer=self._name, reason=str(error))
             return
         # An idle sender learns from the status that the call is over; otherwise it would lose the next messages.
         watcher = asyncio.ensure_future(call.code())
@@ -397,10 +402,10 @@ class OneWayStream(Generic[Msg]):
     ) -> None:
         failure = writer.exception() if writer.done() and not writer.cancelled() else None
         if not isinstance(failure, _CALL_OVER):
-            _log.error("the stream to %s failed", self._name, exc_info=failure)
+            _log.error("a one-way stream failed", exc=failure, peer=self._name)
         elif watcher.done() and not watcher.cancelled() and watcher.exception() is None:
-            level = logging.DEBUG if watcher.result() in _EXPECTED_ENDS else logging.WARNING
-            _log.log(level, "the stream to %s ended: %s %s", self._name, watcher.result().name, await call.details())
+            say = _log.debug if watcher.result() in _EXPECTED_ENDS else _log.warning
+            say("a one-way stream ended", peer=self._name, status=watcher.result().name, details=await call.details())
 
     async def _write(self, call: BatchCall) -> None:
         await call.write(self._pack([]))

@@ -230,8 +230,23 @@ def test_timeout_before_the_hand_over_is_not_ambiguous_and_frees_the_queue() -> 
         for _ in range(5):  # more than max_in_flight: what timed out takes no room
             error = await outcome(stream.call(Request(text="x"), timeout_s=0.001))
             assert (error.code, error.ambiguous) == (Code.DEADLINE_EXCEEDED, False)
-        assert stream.in_flight == 0
+        assert (stream.in_flight, stream.queued) == (0, 0)
         assert [len(message.items) for message in call.written] == [0], "only the hello was written"
+        await stream.close()
+
+    asyncio.run(scenario())
+
+
+def test_request_whose_time_runs_out_in_the_turn_of_its_hand_over_is_not_sent() -> None:
+    async def scenario() -> None:
+        stream: RequestStream[Any, Any] = RequestStream(StuckCall, pack_requests, items_of, rng=random.Random(1))
+        call = asyncio.create_task(stream.call(Request(text="x")))
+        await until(lambda: stream.queued == 1)
+        # Timer and writer become ready in one turn of the loop, the timer first; the caller has not run again yet.
+        stream._expire(stream._pending[1])
+        assert stream._take() == []
+        error = await outcome(call)
+        assert (error.code, error.ambiguous) == (Code.DEADLINE_EXCEEDED, False)
         await stream.close()
 
     asyncio.run(scenario())

@@ -100,7 +100,7 @@ def test_unknown_exception_is_internal_without_its_text_and_logged_with_its_trac
     assert "password" not in error.message and "KeyError" in error.message
     logged = [record for record in caplog.records if record.exc_info]
     assert len(logged) == 1
-    assert error.details["incident"] in logged[0].getMessage()
+    assert str(logged[0].f1_fields["incident"]) == error.details["incident"]  # type: ignore[attr-defined]
 
 
 def test_invariant_violation_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
