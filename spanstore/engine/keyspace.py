@@ -9,7 +9,7 @@ key                                     value
 ``gg gg 04`` name                       META: the group's own records (range, epoch, garbage mark)
 ``gg gg 10`` key ``00`` ~ts, 8 bytes    DATA: one version of one row, see :mod:`spanstore.mvcc.versions`
 ``gg gg 11`` transaction                PREPARED: a participant's prepared transaction and its locks
-``gg gg 12`` anchor, transaction        OUTCOME: a coordinator's decision
+``gg gg 12`` anchor ``00`` transaction  OUTCOME: a coordinator's decision
 ``gg gg 13`` transaction                FINISHED: a participant's memory of finished attempts
 ``ff ff 04`` name                       META of the whole server: format version, cluster, server
 ======================================= ==============================================================================
@@ -118,7 +118,7 @@ def prepared_key(group: int, transaction: bytes) -> bytes:
 
 def outcome_key(group: int, transaction: bytes, anchor: bytes = b"") -> bytes:
     """Return the key of a decision; ``anchor``, the root key, keeps it beside the directory that it moves with."""
-    return prefix(group, Subspace.OUTCOME) + anchor + transaction
+    return prefix(group, Subspace.OUTCOME) + anchor + b"\x00" + transaction
 
 
 def finished_key(group: int, transaction: bytes) -> bytes:

@@ -7,7 +7,7 @@ turn costs one engine transaction and one sync:
 2. ``on_peer`` and ``on_request`` for everything that arrived, ``tick`` when time is due;
 3. ``end_turn(batch, now)`` adds what must be durable to the batch and returns the messages;
 4. ``deliver`` lets answers go that need not wait for the batch;
-5. the runtime commits the batch, then calls ``durable(now)``, sends the messages that had to wait, and ``deliver``.
+5. the runtime commits the batch, calls ``durable(view, now)``, sends the messages that had to wait, and ``deliver``.
 
 A failed commit is a crash: the runtime throws the object away and loads a new one from the disk.
 """
@@ -22,7 +22,18 @@ from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.requests import Commit, LockRead, Prepare, Read, SafeTimeQuery, SafeTimeReply, Settle
+from spanstore.group.requests import (
+    Commit,
+    Decide,
+    LockRead,
+    Outcome,
+    Prepare,
+    Read,
+    Release,
+    SafeTimeQuery,
+    SafeTimeReply,
+    Settle,
+)
 from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.storage import DiskLog, load_hard_state, put_effects
 from spanstore.group.tenure import Tenure
@@ -32,7 +43,11 @@ from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import HardState, Message
 from spanstore.paxos.replica import Replica, Role
 from spanstore.placement.range_map import OwnedRanges
-from spanstore.txn.commands import NewLeader, PrepareCmd, encode_command
+from spanstore.txn import outcomes
+from spanstore.txn.commands import NewLeader, PrepareCmd, TxnRef, encode_command
+from spanstore.txn.spans import Span
+
+_MAX_UNIQUE_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -175,9 +190,10 @@ class Group:
         """Let go of answers whose conditions hold at ``now``, a sample taken just before the call."""
         self._outbox.deliver(now, lambda term: self._lease_holds(term, now))
 
-    def durable(self, now: Now) -> None:
-        """The batch of this turn is on disk."""
+    def durable(self, reader: Reader, now: Now) -> None:
+        """The batch of this turn is on disk, and ``reader`` shows it."""
         self._now = now
+        self._log.bind(reader)
         self._log.written(self._effects)
         self.replica.synced(self._effects, now)
         done, self._done = self._done, []
@@ -346,6 +362,8 @@ class Group:
     def _validate(self, ticket: Ticket) -> None:
         """Refuse what is not ours or cannot be stored, before anything is locked or written."""
         request = ticket.request
+        if isinstance(request, LockRead | Decide | Outcome | Release):
+            _validate_txn(request.txn)
         if isinstance(request, Read | LockRead | Settle):
             for wanted in request.ranges:
                 if wanted.end <= wanted.start:
@@ -357,18 +375,25 @@ class Group:
             _validate_work(request, self._owned, self.group)
 
 
+def _validate_txn(txn: TxnRef) -> None:
+    if not 1 <= len(txn.unique) <= _MAX_UNIQUE_BYTES or txn.attempt < 1:
+        raise F1Error(Code.INVALID_ARGUMENT, "a transaction needs a unique id of 1 to 16 bytes and an attempt from 1")
+    if txn.anchor:
+        check_key(txn.anchor)
+
+
 def _validate_work(request: Commit | Prepare, owned: OwnedRanges, group: int) -> None:
     work = request.work
-    if not work.txn.unique or work.txn.attempt < 1:
-        raise F1Error(Code.INVALID_ARGUMENT, "a commit needs a unique id and an attempt of 1 or more")
+    _validate_txn(work.txn)
+    if isinstance(request, Prepare) and not work.deadline:
+        raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")
+    spans = [span for p in work.preconditions for span in outcomes.spans_of(p)]
+    if isinstance(request, Commit):
+        # Only the owner of the anchor may decide: two groups that decide about one id could decide differently.
+        spans.append(Span(work.txn.anchor))
+    reads.check_owned(owned, spans + [Span(write.key) for write in work.writes], group)
     for write in work.writes:
         check_key(write.key)
-        if not owned.has_key(write.key):
-            raise F1Error(
-                Code.WRONG_RANGE,
-                f"group {group} does not own key {write.key.hex()}; refresh the range map",
-                retryable=True,
-            )
         if write.key_offset >= 0 and (write.key_offset == 0 or write.key_offset + 8 > len(write.key)):
             raise F1Error(Code.INVALID_ARGUMENT, "the commit timestamp's place lies outside the key")
         length = len(write.value) if write.value is not None else 0

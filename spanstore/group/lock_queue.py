@@ -12,7 +12,7 @@ from typing import cast
 
 from f1common.errors import Code, F1Error
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.requests import Commit, Prepare
+from spanstore.group.requests import Commit, LockRead, Prepare
 from spanstore.txn.commands import TxnRef
 from spanstore.txn.locks import Acquired, LockMode, LockTable, Priority, Refused, WaitPolicy
 from spanstore.txn.spans import Span
@@ -52,8 +52,8 @@ class LockQueue:
         self._parked: dict[int, Parked] = {}
         self._parked_of: dict[bytes, set[int]] = {}
         self._runnable: deque[Parked] = deque()
-        self._active: dict[bytes, int] = {}
-        self._dead: dict[bytes, int] = {}
+        self._active: dict[bytes, tuple[int, int]] = {}
+        self._dead: dict[bytes, tuple[int, int]] = {}
         self._tokens = 0
 
     # ------------------------------------------------------------------ asking for locks
@@ -64,7 +64,7 @@ class LockQueue:
         """Ask for locks. The request goes on now, later, or is answered ABORTED. Raises OVERLOADED."""
         if len(self._parked) >= self._max_parked:
             raise F1Error(Code.OVERLOADED, "too many requests wait for locks in this group; retry later")
-        self._active[parked.txn] = self.boot_us
+        self._active[parked.txn] = (self.boot_us, _attempt_of(parked))
         self._tokens += 1
         parked.token = self._tokens
         result = self.locks.acquire(
@@ -83,7 +83,7 @@ class LockQueue:
         if isinstance(result, Acquired):
             self._go(parked)
         elif isinstance(result, Refused):
-            self.kill(parked.txn, "an older transaction is in its way")
+            self.kill(parked.txn, "an older transaction is in its way", _attempt_of(parked))
             self.answer(parked, _aborted("an older transaction is in its way"))
         else:
             self._parked[parked.token] = parked
@@ -101,9 +101,9 @@ class LockQueue:
                 return True
         return False
 
-    def refuse_dead(self, txn: bytes) -> None:
-        """Raise ABORTED for a transaction that was killed under this term."""
-        if txn in self._dead:
+    def refuse_dead(self, txn: TxnRef) -> None:
+        """Raise ABORTED for an attempt that was killed under this term."""
+        if txn.unique in self._dead and txn.attempt <= self._dead[txn.unique][1]:
             raise _aborted("an older one wounded it, or it was idle too long")
 
     # ------------------------------------------------------------------ going on
@@ -131,22 +131,29 @@ class LockQueue:
 
     # ------------------------------------------------------------------ the end of transactions
 
-    def kill(self, txn: bytes, reason: str) -> None:
-        """Take all locks from a transaction that is not prepared, answer what it has waiting, and remember it."""
+    def kill(self, txn: bytes, reason: str, attempt: int = 0) -> None:
+        """Take all locks from a transaction that is not prepared, answer what it has waiting, and remember it.
+
+        ``attempt``: at least this one, and whichever asked for locks here, is refused from now on.
+        """
         self._may_kill(txn)
         self.granted(self.locks.release(txn))
-        self._bury(txn, reason)
+        self._bury(txn, reason, attempt)
 
-    def _bury(self, txn: bytes, reason: str) -> None:
-        self._dead[txn] = self.boot_us
-        self._active.pop(txn, None)
+    def _bury(self, txn: bytes, reason: str, attempt: int = 0) -> None:
+        _, seen = self._active.pop(txn, (0, 0))
+        _, before = self._dead.pop(txn, (0, 0))
+        self._dead[txn] = (self.boot_us, max(attempt, seen, before))
         for token in sorted(self._parked_of.get(txn, ())):
             self._fail(token, reason)
         for parked in [p for p in self._runnable if p.txn == txn]:
             self._runnable.remove(parked)
             self.answer(parked, _aborted(reason))
-        if len(self._dead) > _DEAD_SWEEP and self._dead[next(iter(self._dead))] < self.boot_us - _DEAD_KEPT_US:
-            self._dead = {t: at for t, at in self._dead.items() if at > self.boot_us - _DEAD_KEPT_US}
+        while len(self._dead) > _DEAD_SWEEP:
+            oldest = next(iter(self._dead))
+            if self._dead[oldest][0] > self.boot_us - _DEAD_KEPT_US:
+                break
+            del self._dead[oldest]
 
     def _fail(self, token: object, reason: str) -> None:
         parked = self._parked.get(cast(int, token))
@@ -165,7 +172,7 @@ class LockQueue:
 
     def idle(self, before_us: int) -> list[bytes]:
         """Return unprepared transactions whose last request came before ``before_us`` and that wait for nothing."""
-        return [t for t, last in self._active.items() if last < before_us and t not in self._parked_of]
+        return [t for t, (last, _) in self._active.items() if last < before_us and t not in self._parked_of]
 
     def answer(self, parked: Parked, error: F1Error) -> None:
         """Answer a request and its duplicates."""
@@ -188,6 +195,13 @@ class LockQueue:
         tokens.discard(parked.token)
         if not tokens:
             del self._parked_of[parked.txn]
+
+
+def _attempt_of(parked: Parked) -> int:
+    request = parked.ticket.request
+    if isinstance(request, LockRead):
+        return request.txn.attempt
+    return cast(Commit | Prepare, request).work.txn.attempt
 
 
 def _aborted(reason: str) -> F1Error:

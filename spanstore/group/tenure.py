@@ -251,7 +251,7 @@ class Tenure:
         txn = request.txn.unique
         if request.term and request.term != self.term:
             raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
-        self._waiting.refuse_dead(txn)
+        self._waiting.refuse_dead(request.txn)
         if txn in self._busy or self._locks.is_prepared(txn):
             raise F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing; it can read no more")
         if request.mode == LockMode.APPEND:
@@ -313,9 +313,9 @@ class Tenure:
 
     def _lock_for_work(self, ticket: Ticket, work: TxnWork, policy: WaitPolicy) -> None:
         txn = work.txn.unique
-        self._waiting.refuse_dead(txn)
+        self._waiting.refuse_dead(work.txn)
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
-            self._kill(txn, "its locks were lost")
+            self._kill(txn, "its locks were lost", work.txn.attempt)
             raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); retry it")
         wanted = [(_span_of_write(w.key, w.key_offset), _mode_of_write(w.key_offset)) for w in work.writes]
         wanted += [(span, LockMode.SHARED) for p in work.preconditions for span in outcomes.spans_of(p)]
@@ -336,7 +336,7 @@ class Tenure:
         if request.ts is not None:
             raise F1Error(Code.FAILED_PRECONDITION, "a commit was decided for a transaction that never prepared here")
         # Its prepare may still be on the way: remember the abort, so that it is refused.
-        self._kill(txn.unique, "it was aborted")
+        self._kill(txn.unique, "it was aborted", txn.attempt)
         deadline = txn.created_ts + self._config.outcome_keep_us
         self._propose(DecideCmd(txn, None, deadline), txn.unique, [ticket], 0)
 
@@ -364,24 +364,24 @@ class Tenure:
                 if request.peek:
                     self._out.send(ticket.reply, OutcomeReply(None, 0, txn.attempt))
                     return
-                self._kill(txn.unique, "its outcome was asked for before it committed")
+                self._kill(txn.unique, "its outcome was asked for before it committed", txn.attempt)
                 now = self._time().tt.latest
                 self._propose(AbortCmd(txn, "never heard of", now), txn.unique, [ticket], 0)
 
     def _release(self, ticket: Ticket, request: Release) -> None:
         txn = request.txn.unique
         if txn not in self._busy and not self._locks.is_prepared(txn):
-            self._kill(txn, "it was released")
+            self._kill(txn, "it was released", request.txn.attempt)
         self._out.send(ticket.reply, ReleaseReply())
 
     # ------------------------------------------------------------------ under the locks
 
-    def _kill(self, txn: bytes, reason: str) -> None:
+    def _kill(self, txn: bytes, reason: str, attempt: int = 0) -> None:
         """Take everything from a transaction that is not prepared; later requests of it are refused."""
         for parked in [p for p in self._for_ceiling if p.txn == txn]:
             self._for_ceiling.remove(parked)
             self._waiting.answer(parked, F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it"))
-        self._waiting.kill(txn, reason)
+        self._waiting.kill(txn, reason, attempt)
 
     def _assert_not_busy(self, txn: bytes) -> None:
         check(txn not in self._busy, "a transaction was killed while its command is in flight")

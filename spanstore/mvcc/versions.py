@@ -36,8 +36,10 @@ _pack_suffix = _SUFFIX.pack
 _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 
-MAX_USER_KEY_BYTES = MAX_KEY_BYTES - PREFIX_BYTES - _SUFFIX_BYTES
-"""What LMDB's limit leaves for the key of a row."""
+_OUTCOME_SUFFIX_BYTES = 17
+
+MAX_USER_KEY_BYTES = MAX_KEY_BYTES - PREFIX_BYTES - max(_SUFFIX_BYTES, _OUTCOME_SUFFIX_BYTES)
+"""What LMDB's limit leaves for the key of a row, which must also fit as the anchor of an outcome record."""
 
 _AFTER = b"\x01"
 """Ends the versions of a key: they go on with 0x00, and no tuple element begins with 0x00, so nothing lies between."""

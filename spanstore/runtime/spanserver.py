@@ -166,8 +166,9 @@ class SpanServer:
         if batch:
             await self._engine.commit(batch)
         now = self._clock.sample()
-        for number in active:
-            self.groups[number].durable(now)
+        with self._engine.snapshot() as reader:
+            for number in active:
+                self.groups[number].durable(reader, now)
         for number, out in outgoing:
             for to, message in out.synced:
                 self._send(number, to, message)

@@ -17,7 +17,7 @@ def test_examples_in_bytes() -> None:
     assert keyspace.applied_key(7).hex() == "000703"
     assert keyspace.data_prefix(1).hex() == "000110"
     assert keyspace.prepared_key(1, b"t").hex() == "00011174"
-    assert keyspace.outcome_key(1, b"t", b"a").hex() == "0001126174"
+    assert keyspace.outcome_key(1, b"t", b"a").hex() == "000112610074"
     assert keyspace.finished_key(1, b"t").hex() == "00011374"
     assert keyspace.server_meta_key("x").hex() == "ffff0478"
 
