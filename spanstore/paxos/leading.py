@@ -29,6 +29,7 @@ class Leading:
         self.ballot = ballot
         self.floor = floor
         self.ceiling = 0
+        self.first_own = log.last_index + 1
         self.held = Held(others, quorum, config.held_us)
         self._quorum = quorum
         self._config = config

@@ -252,8 +252,13 @@ class Replica:
         return True
 
     def set_safe(self, index: int, ts: int) -> None:
-        """Leader: the pair that the next Accepts carry; pairs never go back."""
-        if self._role is Role.LEADER and ts > self._safe[1]:
+        """Leader: the pair that the next Accepts carry; pairs never go back.
+
+        Ignored until an entry of the own ballot is chosen. Before, entries of an older leader that this one never saw
+        may still be chosen instead of its own, with timestamps below its floor: nothing is safe.
+        """
+        leading = self._leading
+        if leading is not None and self._chosen >= leading.first_own and ts > self._safe[1]:
             self._safe = (index, ts)
 
     def want_ceiling(self, ts: int) -> None:
@@ -457,6 +462,8 @@ class Replica:
             self._pre_votes.add(sender)
             if len(self._pre_votes) + 1 >= self._quorum:
                 self._elect(NO_BALLOT, now)
+        elif message.promised >= self._asked:
+            self._ask(now)  # for a higher ballot, which may be all that was missing
 
     def _elect(self, released: Ballot, now: Now) -> None:
         """Begin an election: the own promise first, and nothing leaves before it is durable."""

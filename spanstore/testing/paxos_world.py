@@ -244,6 +244,7 @@ class World:
         rng = self.rng
         name = rng.choice(self.names)
         leader = next((n.name for n in self.nodes.values() if n.replica and n.replica.role is Role.LEADER), name)
+        rest = rng.randrange(self.lease)
         match rng.choice(self.faults):
             case 0 | 1:
                 self.crash(name)
@@ -260,6 +261,7 @@ class World:
                 if name != leader:
                     self.blocked = self.around(name)
                     self.at(self.lease + rng.randrange(self.lease), self.trap, leader)
+                    rest += 2 * self.lease
             case 9:  # all followers restart within the lease
                 for other in self.names:
                     if other != leader:
@@ -270,7 +272,7 @@ class World:
                 self.trap(leader)
             case _:
                 self.blocked = set()
-        self.at(rng.randrange(self.lease), self.disturb)
+        self.at(rest, self.disturb)
 
     def around(self, name: str) -> set[tuple[str, str]]:
         return {(name, other) for other in self.names} | {(other, name) for other in self.names}

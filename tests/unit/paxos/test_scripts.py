@@ -1,0 +1,312 @@
+"""Named scenarios of the Paxos core as golden scripts: `tests/golden/paxos/*.txt`.
+
+A script is a list of blocks: comments (`#`), commands, a line `---` and what happened. Nothing moves by itself: messages
+wait on their way and writes wait for their sync until a command says so. Lease 1000 ms, heartbeat 100 ms, election timeout
+300 ms, no jitter; all clocks agree. Payloads are the words proposed; `1a` is the ballot of round 1 of replica a.
+
+    voters a b c             start a group; options as key=value
+    wait 100                 let milliseconds pass
+    tick a                   let a look at its clock
+    propose a x y            propose to a, in one turn
+    sync a                   the writes of a so far are durable
+    deliver a b [n]          the (first n) messages on their way from a to b arrive, each in a turn
+    drop a b | repeat a b    they are lost | they will arrive twice
+    settle                   syncs and deliveries until nothing is on its way, unseen
+    elect a                  tick a, settle
+    crash a | restart a      what was not synced is lost | start from disk
+    transfer a b             a gives up in favour of b
+    ceiling a 5000           a wants a timestamp ceiling in ms
+    show [a]                 state
+
+`python tests/unit/paxos/test_scripts.py --rewrite` writes the answers anew.
+"""
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f1common.clock import Now, TTInterval
+from spanstore.paxos import (
+    Accept,
+    Accepted,
+    Ballot,
+    Effects,
+    LogEntry,
+    Message,
+    PaxosConfig,
+    Prepare,
+    PreVote,
+    PreVoteReply,
+    Promise,
+    Replica,
+    TransferLeadership,
+)
+from spanstore.testing.paxos_world import Disk
+
+SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "paxos").glob("*.txt"))
+MS = 1000
+
+
+class Steady(random.Random):
+    """No jitter: whoever is ticked first is first."""
+
+    def randrange(self, *_: Any, **__: Any) -> int:
+        return 0
+
+
+def ballot_name(ballot: Ballot) -> str:
+    return f"{ballot.round}{ballot.replica}" if ballot.round else "-"
+
+
+def at(index: int, ballot: Ballot) -> str:
+    return f"{index}/{ballot_name(ballot)}"
+
+
+def words(entries: tuple[LogEntry, ...] | list[LogEntry]) -> str:
+    return " ".join(f"{entry.index}:{entry.payload.decode()}/{ballot_name(entry.ballot)}" for entry in entries)
+
+
+def show_message(message: Message) -> str:
+    name = f"{type(message).__name__} {ballot_name(message.ballot)}"
+    match message:
+        case PreVote():
+            return f"{name} log {at(message.last_index, message.last_ballot)}"
+        case Prepare():
+            released = f" released {ballot_name(message.released)}" if message.released.round else ""
+            return f"{name} log {at(message.last_index, message.last_ballot)}{released}"
+        case PreVoteReply():
+            return f"{name} {'yes' if message.granted else f'no, promised {ballot_name(message.promised)}'}"
+        case Promise():
+            if not message.granted:
+                return f"{name} no, promised {ballot_name(message.promised)}"
+            return f"{name} yes, before {ballot_name(message.previous)}, ceiling {message.ceiling // MS}"
+        case Accept():
+            cut = f" cut {message.truncate_below}" if message.truncate_below > 0 else ""
+            return (
+                f"{name} after {at(message.prev_index, message.prev_ballot)} [{words(message.entries)}] "
+                f"chosen {message.chosen_index} ceiling {message.ceiling // MS}{cut}"
+            )
+        case Accepted():
+            if message.promised != message.ballot:
+                return f"{name} no, promised {ballot_name(message.promised)}"
+            return f"{name} up to {message.match_index}" if message.ok else f"{name} gap, try {message.hint}"
+        case TransferLeadership():
+            return f"{name} highest {message.highest_ts // MS}"
+
+
+def show_write(effects: Effects) -> str:
+    parts: list[str] = []
+    if effects.hard_state is not None:
+        parts.append(f"promised {ballot_name(effects.hard_state.promised)} ceiling {effects.hard_state.ceiling // MS}")
+    if effects.truncate_from is not None:
+        parts.append(f"delete from {effects.truncate_from}")
+    if effects.append:
+        parts.append(f"append {words(effects.append)}")
+    if effects.truncate_below is not None:
+        parts.append(f"delete below {effects.truncate_below}")
+    return ", ".join(parts)
+
+
+class Script:
+    """One group, moved by commands."""
+
+    def __init__(self, replica: type[Replica] = Replica) -> None:
+        self.kind = replica
+        self.time = 0
+        self.names: tuple[str, ...] = ()
+        self.config = PaxosConfig()
+        self.disks: dict[str, Disk] = {}
+        self.replicas: dict[str, Replica] = {}
+        self.writing: dict[str, list[tuple[Effects, int]]] = {}
+        self.ways: dict[tuple[str, str], list[Message]] = {}
+        self.applied: dict[str, int] = {}
+        self.out: list[str] = []
+
+    def command(self, line: str) -> str:
+        self.out = []
+        match line.split():
+            case ["voters", *rest]:
+                self.voters(rest)
+            case ["wait", ms]:
+                self.time += int(ms) * MS
+            case ["tick", name]:
+                self.replicas[name].tick(self.now())
+                self.turn(name)
+            case ["propose", name, *payloads]:
+                for payload in payloads:
+                    if self.replicas[name].propose(payload.encode()) is None:
+                        self.out.append("not leader")
+                self.turn(name)
+            case ["sync", name]:
+                self.sync(name)
+            case ["deliver", sender, receiver, *count]:
+                self.deliver(sender, receiver, int(count[0]) if count else None)
+            case ["drop", sender, receiver]:
+                self.ways[sender, receiver] = []
+            case ["repeat", sender, receiver]:
+                self.ways[sender, receiver] *= 2
+            case ["settle"]:
+                self.settle()
+            case ["elect", name]:
+                self.command(f"tick {name}")
+                self.settle()
+            case ["crash", name]:
+                del self.replicas[name]
+            case ["restart", name]:
+                self.start(name)
+            case ["transfer", name, to]:
+                done = self.replicas[name].transfer(to, self.time, self.now())
+                self.out.append("done" if done else "refused")
+                self.turn(name)
+            case ["ceiling", name, ms]:
+                self.replicas[name].want_ceiling(int(ms) * MS)
+                self.turn(name)
+            case ["show", *names]:
+                for name in names or sorted(self.replicas):
+                    self.show(name)
+            case _:
+                raise ValueError(f"no command: {line}")
+        return "\n".join(self.out)
+
+    def now(self) -> Now:
+        return Now(self.time, TTInterval(self.time, self.time))
+
+    def voters(self, words: list[str]) -> None:
+        self.names = tuple(word for word in words if "=" not in word)
+        options = {key: int(value) for key, _, value in (word.partition("=") for word in words if "=" in word)}
+        self.config = PaxosConfig(
+            lease_us=1000 * MS, heartbeat_us=100 * MS, election_timeout_us=300 * MS, retry_us=300 * MS, **options
+        )
+        self.ways = {(a, b): [] for a in self.names for b in self.names if a != b}
+        for name in self.names:
+            self.disks[name] = Disk()
+            self.start(name)
+        self.settle()
+
+    def start(self, name: str) -> None:
+        disk = self.disks[name]
+        self.writing[name] = []
+        self.applied[name] = disk.applied
+        self.replicas[name] = self.kind(
+            group=1,
+            me=name,
+            voters=self.names,
+            config=self.config,
+            log=disk,
+            hard_state=disk.hard_state,
+            applied_index=disk.applied,
+            now=self.now(),
+            rng=Steady(0),
+        )
+        self.turn(name)
+
+    def turn(self, name: str) -> None:
+        replica = self.replicas[name]
+        effects = replica.flush(self.now())
+        if effects.became_leader:
+            self.out.append(f"{name} leads {ballot_name(replica.ballot)} above {replica.ceiling_floor // MS}")
+        if effects.lost_leadership:
+            self.out.append(f"{name} no longer leads")
+        self.post(name, effects.send_now)
+        if effects.writes():
+            self.out.append(f"{name} writes {show_write(effects)}")
+        chosen = replica.take_chosen(1 << 20)
+        if chosen:
+            self.applied[name] = chosen[-1].index
+            self.out.append(f"{name} takes {words(chosen)}")
+        if effects.writes() or effects.send_synced or chosen:
+            self.writing[name].append((effects, self.applied[name]))
+            if not effects.writes() and len(self.writing[name]) == 1:
+                self.sync(name)
+
+    def post(self, name: str, messages: list[tuple[str, Message]]) -> None:
+        for to, message in messages:
+            self.out.append(f"{name}->{to} {show_message(message)}")
+            self.ways[name, to].append(message)
+
+    def sync(self, name: str) -> None:
+        jobs, self.writing[name] = self.writing[name], []
+        for effects, applied in jobs:
+            self.disks[name].write(effects, applied)
+            self.post(name, effects.send_synced)
+            self.replicas[name].synced(effects, self.now())
+            self.replicas[name].applied(applied)
+            self.turn(name)
+
+    def deliver(self, sender: str, receiver: str, count: int | None = None) -> None:
+        way = self.ways[sender, receiver]
+        messages, self.ways[sender, receiver] = way[:count], [] if count is None else way[count:]
+        for message in messages:
+            if receiver in self.replicas:
+                self.replicas[receiver].step(sender, message, self.now())
+                self.turn(receiver)
+
+    def settle(self) -> None:
+        for _ in range(100):
+            busy = [name for name in sorted(self.replicas) if self.writing[name]]
+            for name in busy:
+                self.sync(name)
+            ways = [way for way, messages in sorted(self.ways.items()) if messages]
+            for way in ways:
+                self.deliver(*way)
+            if not busy and not ways:
+                self.out = [line for line in self.out if " leads " in line or " no longer leads" in line]
+                return
+        raise RuntimeError("the group does not come to rest")
+
+    def show(self, name: str) -> None:
+        replica, disk = self.replicas[name], self.disks[name]
+        parts = [f"{name} {replica.role.value} {ballot_name(replica.ballot)} leader {replica.leader or '-'}"]
+        parts.append(f"log [{words(disk.log)}] chosen {replica.chosen_index}")
+        if replica.usable_ceiling:
+            parts.append(f"usable {replica.usable_ceiling // MS}")
+        if replica.lease_valid(self.time):
+            parts.append("lease")
+        self.out.append(", ".join(parts))
+
+
+def run(text: str, replica: type[Replica] = Replica) -> str:
+    """Run a script; return it with the answers that it gives now."""
+    script = Script(replica)
+    blocks: list[str] = []
+    for block in text.rstrip("\n").split("\n\n"):
+        asked, _, _ = block.partition("\n---")
+        commands = [line for line in asked.splitlines() if line and not line.startswith("#")]
+        answers = [answer for line in commands if (answer := script.command(line))]
+        blocks.append("\n".join([asked, "---", *answers]) if commands else asked)
+    return "\n\n".join(blocks) + "\n"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script(path: Path) -> None:
+    text = path.read_text()
+    assert run(text) == text
+
+
+class CountsOldBallots(Replica):
+    """Takes what is on a quorum of disks for chosen, whatever ballot it was proposed under."""
+
+    def _on_accepted(self, sender: str, message: Accepted, now: Now) -> None:
+        super()._on_accepted(sender, message, now)
+        if self._leading is not None and message.ok:
+            self._chosen = max(self._chosen, min(message.match_index, self._log.durable_index))
+
+
+def test_counting_entries_of_older_ballots_loses_one() -> None:
+    (path,) = [path for path in SCRIPTS if path.stem.startswith("only_entries_of_the_own_ballot")]
+    lost = "c takes 1:y/2b"
+    assert lost in run(path.read_text())
+    broken = run(path.read_text(), CountsOldBallots)
+    assert "a takes 1:x/1a" in broken and lost in broken, "x was chosen, and so was y in its place"
+
+
+def test_there_are_scripts() -> None:
+    assert len(SCRIPTS) >= 15
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--rewrite"]:
+    for script_path in SCRIPTS:
+        script_path.write_text(run(script_path.read_text()))
