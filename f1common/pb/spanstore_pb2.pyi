@@ -627,14 +627,20 @@ class ScanRequest(_message.Message):
     def __init__(self, group: _Optional[int] = ..., timestamp: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[ScanColumn, _Mapping]]] = ..., predicates: _Optional[_Iterable[_Union[ScanPredicate, _Mapping]]] = ..., limit: _Optional[int] = ..., batch_rows: _Optional[int] = ..., key_elements: _Optional[int] = ..., table_element: _Optional[bytes] = ..., table_position: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., protocol_version: _Optional[int] = ...) -> None: ...
 
 class ScanChunk(_message.Message):
-    __slots__ = ("ipc", "timestamp", "rows")
+    __slots__ = ("ipc", "timestamp", "rows", "range", "resume", "last")
     IPC_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     ipc: bytes
     timestamp: int
     rows: int
-    def __init__(self, ipc: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+    range: int
+    resume: bytes
+    last: bool
+    def __init__(self, ipc: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., rows: _Optional[int] = ..., range: _Optional[int] = ..., resume: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
