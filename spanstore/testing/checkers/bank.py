@@ -9,13 +9,13 @@ CHECKER = "bank"
 
 
 def decode_balance(value: bytes | None) -> int:
-    """Return a balance from its stored form, a decimal number; an absent account holds nothing."""
-    return 0 if value is None else int(value)
+    """Return a balance from its stored form, a decimal number and perhaps a tag; an absent account holds nothing."""
+    return 0 if value is None else int(value.partition(b"#")[0])
 
 
-def encode_balance(balance: int) -> bytes:
-    """Return the stored form of a balance."""
-    return b"%d" % balance
+def encode_balance(balance: int, tag: int) -> bytes:
+    """Return the stored form of a balance. The tag makes values of different writes different."""
+    return b"%d#%d" % (balance, tag)
 
 
 def check_bank(

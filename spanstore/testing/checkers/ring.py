@@ -27,14 +27,20 @@ def check_ring(ops: Iterable[Op], keys: Sequence[bytes], final: Mapping[bytes, b
     return violations
 
 
+def successor(value: bytes) -> bytes:
+    """Return the key that a stored value names; what follows ``#`` only makes values of different writes different."""
+    return value.partition(b"#")[0]
+
+
 def _fault(view: Mapping[bytes, bytes | None], keys: Sequence[bytes]) -> str:
     """Say what is wrong with a view; nothing if it is one cycle."""
     members = set(keys)
     at = keys[0]
     for step in range(1, len(keys) + 1):
-        following = view.get(at)
-        if following is None:
+        value = view.get(at)
+        if value is None:
             return f"has no successor of {at!r}"
+        following = successor(value)
         if following not in members:
             return f"leads from {at!r} to {following!r}, which is no key"
         at = following
