@@ -19,8 +19,9 @@ Options = tuple[tuple[str, int], ...]
 def transport_options(max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> Options:
     """Return the gRPC options that both sides of a connection need.
 
-    Keepalive finds a peer that vanished without closing its connection within four seconds. The metadata bound leaves
-    room for errors with details.
+    Keepalive finds a peer that vanished, or stands still, without closing its connection within about four seconds;
+    the time-out of a ping, which keepalive sends, is an option of its own and a minute by default. The metadata bound
+    leaves room for errors with details.
     """
     check(max_message_bytes > 0, "a message has room for something")
     return (
@@ -30,6 +31,7 @@ def transport_options(max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> Opt
         ("grpc.absolute_max_metadata_size", 64 << 10),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     )
