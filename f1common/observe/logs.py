@@ -12,6 +12,7 @@ Each line names the node and zone. A process sets them in :func:`configure`; whe
 
 import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +32,7 @@ Clock = Callable[[], int]
 _REDACTED = "***"
 _SECRET_KEY = re.compile(r"password|passwd|secret|token|credential|private_?key", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
-    r"""(?P<key>["']?[\w-]*(?:password|passwd|secret|token)["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&}\])]+)""",
+    r"""(?P<key>(?:password|passwd|secret|token)["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&}\])]+)""",
     re.IGNORECASE,
 )
 _HANDLER_NAME = "f1"
@@ -39,6 +40,8 @@ _FIELDS = "f1_fields"
 _SUPPRESSED = "f1_suppressed"
 # Bound on the memory of the repeat limit: more distinct events than any code of ours has.
 _MAX_TRACKED_EVENTS = 1000
+# A log is read by people: nobody needs the whole of a large value or request in it.
+_MAX_TEXT_CHARS = 4096
 
 _node: ContextVar[tuple[str, str] | None] = ContextVar("f1_log_node", default=None)
 
@@ -99,9 +102,23 @@ def redact(key: str, value: object) -> object:
         return _REDACTED
     if isinstance(value, Mapping):
         return {str(inner): redact(str(inner), nested) for inner, nested in value.items()}
-    if isinstance(value, list | tuple):
-        return [redact("", nested) for nested in value]
-    return redact_text(value) if isinstance(value, str) else value
+    match value:
+        case list() | tuple():
+            return [redact("", nested) for nested in value]
+        case str():
+            return redact_text(_cut(value))
+        case bytes():
+            return _cut(value.hex())
+        case float() if not math.isfinite(value):
+            return str(value)  # JSON has no such numbers
+        case _:
+            return value
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _MAX_TEXT_CHARS:
+        return text
+    return f"{text[:_MAX_TEXT_CHARS]}… ({len(text)} characters)"
 
 
 def redact_text(text: str) -> str:
@@ -182,7 +199,7 @@ class _Formatter(logging.Formatter):
         seconds, micros = divmod(_time_us(record, self._clock), 1_000_000)
         time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
         traceback = redact_text(self.formatException(record.exc_info)) if record.exc_info else None
-        event = redact_text(record.getMessage())
+        event = redact_text(_cut(record.getMessage()))
         return _Line(time, record.levelname.lower(), node, zone, record.name, event, fields, traceback)
 
     def _render(self, line: _Line) -> str:
@@ -218,19 +235,17 @@ class _Json(_Formatter):
 
 
 def _json_default(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else redact_text(str(value))
+    return redact_text(_cut(str(value)))
 
 
 def _plain(value: object) -> str:
     match value:
         case float():
             return f"{value:g}"
-        case bytes():
-            return value.hex() or "''"
         case dict() | list():
             return json.dumps(value, default=_json_default, ensure_ascii=False)
         case _:
-            text = value if isinstance(value, str) else redact_text(str(value))
+            text = value if isinstance(value, str) else redact_text(_cut(str(value)))
             bare = text and text.isprintable() and not set(text) & set(" ='\"")
             return text if bare else repr(text)
 

@@ -146,11 +146,22 @@ def test_redaction_of_text(text: str, expected: str) -> None:
     assert redact_text(text) == expected
 
 
+def test_large_values_are_cut_and_odd_numbers_stay_json() -> None:
+    capture = Capture(form="json")
+    log.info("x" * 10_000, text="y" * 10_000, key=bytes(10_000), number=float("nan"), wide=[b"\x01", float("inf")])
+    (record,) = [json.loads(line, parse_constant=lambda name: pytest.fail(name)) for line in capture.lines()]
+    assert record["event"] == "x" * 4096 + "… (10000 characters)"
+    assert record["fields"]["text"].endswith("y… (10000 characters)")
+    assert record["fields"]["key"].endswith("0… (20000 characters)")
+    assert (record["fields"]["number"], record["fields"]["wide"]) == ("nan", ["01", "inf"])
+
+
 def test_repeats_are_counted_instead_of_written() -> None:
     capture = Capture(form="json", repeats=3, repeat_window_s=10)
     for number in range(10):
         log.warning("peer is down", attempt=number)
-        log.info("another event") if number == 0 else None
+        if number == 0:
+            log.info("another event")
     assert [record["event"] for record in capture.records()] == ["peer is down", "another event"] + ["peer is down"] * 2
     capture.now += 10_000_000
     log.warning("peer is down", attempt=10)
