@@ -71,11 +71,11 @@ class Leading:
         self.ceiling = max(tt_latest + config.lease_us, self.floor + config.lease_us // 4, self._wanted, self.ceiling)
         return True
 
-    def probe_silent(self, boot_us: int, first_index: int) -> None:
+    def probe_silent(self, boot_us: int) -> None:
         """Stop sending entries to acceptors that leave everything unanswered."""
         for progress in self._progress.values():
             if progress.inflight and boot_us - progress.heard >= self._config.retry_us:
-                self._fall_back(progress, progress.match + 1, boot_us, first_index)
+                self._fall_back(progress, progress.match + 1, boot_us)
                 progress.probing = True
 
     def accepts(
@@ -85,7 +85,9 @@ class Leading:
         boot_us = now.boot_us
         slices: dict[int, _Slice] = {}
         messages: list[tuple[str, Accept]] = []
+        lowest = self._lowest_next()
         for other, progress in self._progress.items():
+            progress.next_index = max(progress.next_index, lowest)  # the log may have been cut meanwhile
             entries, size = self._next_entries(progress, slices)
             if not entries and not urgent and boot_us < progress.last_sent + self._config.heartbeat_us:
                 continue
@@ -124,7 +126,7 @@ class Leading:
             found = slices[first] = (tuple(entries), size)
         return found
 
-    def accepted(self, sender: str, message: Accepted, boot_us: int, first_index: int) -> None:
+    def accepted(self, sender: str, message: Accepted, boot_us: int) -> None:
         """Take in an answer of this ballot that does not depose the leader."""
         progress = self._progress[sender]
         progress.heard = boot_us
@@ -134,14 +136,17 @@ class Leading:
             progress.matched(min(message.match_index, self._log.last_index))
         elif sent >= progress.reset_at:
             before = progress.next_index
-            self._fall_back(progress, min(message.hint + 1, before), boot_us, first_index)
+            self._fall_back(progress, min(message.hint + 1, before), boot_us)
             # No step back is no progress: wait for the next heartbeat instead of asking in a circle.
             progress.probing = progress.next_index >= before
 
-    def _fall_back(self, progress: Progress, next_index: int, boot_us: int, first_index: int) -> None:
-        # Every voter holds the entry at the border of a truncated log, so what precedes it matches.
-        lowest = first_index + 1 if first_index > 1 else 1
-        progress.fall_back(max(next_index, lowest), boot_us)
+    def _fall_back(self, progress: Progress, next_index: int, boot_us: int) -> None:
+        progress.fall_back(max(next_index, self._lowest_next()), boot_us)
+
+    def _lowest_next(self) -> int:
+        """Return the first index that may have to be sent: every voter holds the one at the border of a cut log."""
+        first = self._log.first_index
+        return first + 1 if first > 1 else 1
 
     def chosen(self, before: int) -> int:
         """Return the chosen index: entries of the own ballot that a quorum holds, and with them all before.

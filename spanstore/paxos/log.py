@@ -43,7 +43,17 @@ class LogTail:
     something that a write in flight may change.
     """
 
-    __slots__ = ("_cache_bytes", "_ends", "_entries", "_first", "_reader", "durable_index", "last_ballot", "last_index")
+    __slots__ = (
+        "_cache_bytes",
+        "_ends",
+        "_entries",
+        "_first",
+        "_reader",
+        "durable_index",
+        "first_index",
+        "last_ballot",
+        "last_index",
+    )
 
     def __init__(self, reader: LogReader, cache_bytes: int) -> None:
         """``cache_bytes`` bounds the durable entries kept in memory, roughly."""
@@ -52,6 +62,8 @@ class LogTail:
         self._entries: list[LogEntry] = []
         # _ends[i]: bytes of all entries ever appended up to and including _entries[i]; only differences mean anything.
         self._ends: list[int] = []
+        # Lowest index kept, as decided: the durable log may still have more.
+        self.first_index = reader.first_index()
         self.last_index = reader.last_index()
         self._first = self.last_index + 1
         self.durable_index = self.last_index

@@ -73,10 +73,8 @@ class Replica:
         self._quorum = majority(len(voters))
         self._config = config
         self._rng = rng
-        self._reader = log
         self._log = LogTail(log, config.cache_bytes)
         check(0 <= applied_index <= self._log.last_index, f"applied {applied_index}, log ends {self._log.last_index}")
-        self._first_index = log.first_index()
 
         self._promised = hard_state.promised
         self._ceiling = hard_state.ceiling
@@ -224,7 +222,7 @@ class Replica:
             if self._others and boot >= leading.lost_quorum_at():
                 self._follow(None, boot)
             else:
-                leading.probe_silent(boot, self._first_index)
+                leading.probe_silent(boot)
         elif boot >= self._deadline:
             self._ask(now)
 
@@ -395,7 +393,7 @@ class Replica:
         if prev > log.last_index:
             return None
         if prev != log.last_index or message.prev_ballot != log.last_ballot:
-            known = log.ballot_at(prev) if prev >= self._first_index else message.prev_ballot
+            known = log.ballot_at(prev) if prev >= self._log.first_index else message.prev_ballot
             if known != message.prev_ballot:
                 check(prev > self._chosen, f"chosen entry {prev} of group {self.group} has two ballots")
                 return None
@@ -403,7 +401,7 @@ class Replica:
         if new and prev < log.last_index:
             held = 0
             for entry in new:
-                if entry.index >= self._first_index and log.ballot_at(entry.index) != entry.ballot:
+                if entry.index >= self._log.first_index and log.ballot_at(entry.index) != entry.ballot:
                     break
                 held += 1
             new = new[held:]
@@ -542,7 +540,7 @@ class Replica:
             # Nobody need have been elected with that ballot: ask at once.
             self._deadline = now.boot_us + self._rng.randrange(self._config.heartbeat_us)
             return
-        leading.accepted(sender, message, now.boot_us, self._first_index)
+        leading.accepted(sender, message, now.boot_us)
         self._chosen = leading.chosen(self._chosen)
 
     # Common.
@@ -579,9 +577,9 @@ class Replica:
         keep = self._config.log_keep_entries
         # The entry at the border stays: it is the previous one of the first that an acceptor may need.
         limit = min(self._all_hold, self._applied, self._log.durable_index)
-        if limit < self._first_index + max(1, keep // 16):
+        if limit < self._log.first_index + max(1, keep // 16):
             return None
-        self._first_index = limit
+        self._log.first_index = limit
         return limit
 
 

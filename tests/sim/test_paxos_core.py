@@ -176,6 +176,12 @@ def test_agreement_leases_and_progress_hold_for_long(block: int) -> None:
     run_seeds(1000 + block * 500, 1500 + block * 500)
 
 
+@pytest.mark.parametrize("seed", [3213, 3689, 4517, 10523])
+def test_seeds_that_once_failed(seed: int) -> None:
+    """A safe time given out before an own entry was chosen; a log cut under an acceptor that had gone back."""
+    run_seeds(seed, seed + 1)
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     for seed in range(1_000_000, 1_000_003):
         first, second = World(seed), World(seed)

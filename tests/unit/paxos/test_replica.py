@@ -284,6 +284,28 @@ def test_a_gap_report_without_progress_waits_for_the_heartbeat() -> None:
     assert turn(replica, disk, 2052).send_now == []
 
 
+def test_a_log_cut_under_an_acceptor_that_went_back_starts_at_the_cut() -> None:
+    disk = Disk()
+    disk.log = [LogEntry(i, Ballot(1, "b"), b"x") for i in range(1, 6)]
+    disk.hard_state = HardState(Ballot(1, "b"), 0, 1000)
+    replica, _ = make(config=replace(CONFIG, log_keep_entries=0), disk=disk)
+    replica.step("b", replace(accept(Ballot(1, "b"), disk.log[-1], chosen=5), truncate_below=3), at(0))
+    replica.flush(at(0))
+    replica.tick(at(3000))
+    (question, _) = [m for _, m in replica.flush(at(3000)).send_now]
+    replica.step("b", PreVoteReply(question.ballot, True, NO_BALLOT), at(3000))
+    effects = replica.flush(at(3000))
+    disk.write(effects, 0)
+    replica.synced(effects, at(3000))
+    replica.step("b", Promise(question.ballot, True, question.ballot, NO_BALLOT, 0), at(3000))
+    replica.flush(at(3000))
+    replica.step("c", Accepted(replica.ballot, replica.ballot, False, 0, 0, 3000, 0), at(3001))
+    replica.applied(5)
+    assert replica.flush(at(3001)).truncate_below == 3
+    again = [m.prev_index for to, m in replica.flush(at(3200)).send_now if to == "c" and isinstance(m, Accept)]
+    assert again == [3]
+
+
 def test_a_transfer_is_refused_unless_the_heir_has_everything() -> None:
     replica, disk = leader()
     replica.propose(b"x")
