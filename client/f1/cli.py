@@ -50,7 +50,7 @@ def _load(point: EntryPoint) -> Any:
     """Return what the entry point names, or a command that tells why it cannot be loaded."""
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         if wants_traceback():
             raise
         return _unavailable(point.name, error)

@@ -1,0 +1,182 @@
+"""A closed loop of clients against one store, in a process of its own: how many operations, how long each took.
+
+Every client is a task that begins its next operation when the last one has ended. Several load processes begin at the
+same moment of the boot clock, warm up, and count what ends inside the same window, so that their counts add up.
+"""
+
+import asyncio
+import functools
+import os
+import random
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, assert_never
+
+import uvloop
+
+from f1common.clock import Clock, boot_us
+from f1common.errors import F1Error
+
+Work = Literal["transfer, one group", "transfer, two groups", "write one row", "read one row"]
+
+WORKS: tuple[Work, ...] = ("transfer, one group", "transfer, two groups", "write one row", "read one row")
+UNITS: dict[Work, str] = {
+    "transfer, one group": "tx/s",
+    "transfer, two groups": "tx/s",
+    "write one row": "writes/s",
+    "read one row": "reads/s",
+}
+
+ACCOUNTS = 1_000
+"""Bank accounts in each group; both accounts of a transfer are drawn evenly."""
+
+ROWS = 10_000
+ROW_BYTES = 100
+START_BALANCE = 1_000
+PAUSE_AFTER_ERROR_S = 0.05
+
+
+class Store(Protocol):
+    """What a benchmark does to a store. All of it may run in several processes at once but for prepare and clean."""
+
+    async def prepare(self) -> None:
+        """Write the accounts and rows that the works use."""
+        ...
+
+    async def perform(self, work: Work, rng: random.Random) -> None:
+        """Do one operation. Raises F1Error."""
+        ...
+
+    async def total(self) -> int:
+        """Return the sum of all accounts in one snapshot: no transfer changes it."""
+        ...
+
+    async def clean(self) -> None:
+        """Remove what :meth:`prepare` and the works wrote."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+    @property
+    def expected_total(self) -> int:
+        """What :meth:`total` has to return."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """Where a store is and what kind; ``clock`` only matters to ours."""
+
+    kind: Literal["f1db", "etcd"]
+    addresses: tuple[str, ...]
+    clock: Clock | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """One load process: ``begin_us`` and ``end_us`` bound what is counted, on the boot clock."""
+
+    store: StoreSpec
+    work: Work
+    clients: int
+    begin_us: int
+    end_us: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What one load process saw: latencies of successes in microseconds, failures, and its processor time."""
+
+    latencies_us: "array[int]"
+    errors: int
+    first_error: str
+    cpu_s: float
+
+
+def make_store(spec: StoreSpec, seed: int) -> Store:
+    """Connect to a store. Needs a running event loop."""
+    from spanstore.tools.etcdstore import EtcdStore
+    from spanstore.tools.ourstore import SpanStore
+
+    match spec.kind:
+        case "f1db":
+            return SpanStore(spec.addresses, spec.clock, random.Random(seed))
+        case "etcd":
+            return EtcdStore(spec.addresses)
+        case _:
+            assert_never(spec.kind)
+
+
+@functools.cache
+def _runner() -> asyncio.Runner:
+    """The one event loop of a load process: gRPC stays with the first loop that it meets."""
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def warm_up() -> None:
+    """Do nothing in a load process but have it started, with everything imported."""
+
+
+def run_load(spec: LoadSpec) -> LoadResult:
+    """Run the load; what a load process is started for."""
+    return _runner().run(_load(spec))
+
+
+async def _load(spec: LoadSpec) -> LoadResult:
+    store = make_store(spec.store, spec.seed)
+    window = _Window(spec.begin_us, spec.end_us)
+    try:
+        clients = [
+            _client(store, spec.work, random.Random(f"{spec.seed} {number}"), window) for number in range(spec.clients)
+        ]
+        running = asyncio.gather(*clients)
+        await asyncio.sleep(max(spec.begin_us - boot_us(), 0) / 1_000_000)
+        before = os.times()
+        await running
+        after = os.times()
+    finally:
+        await store.close()
+    cpu_s = after.user + after.system - before.user - before.system
+    return LoadResult(window.latencies_us, window.errors, window.first_error, cpu_s)
+
+
+class _Window:
+    """Collects what ends between two moments."""
+
+    def __init__(self, begin_us: int, end_us: int) -> None:
+        self.begin_us = begin_us
+        self.end_us = end_us
+        self.latencies_us: array[int] = array("q")
+        self.errors = 0
+        self.first_error = ""
+
+    def succeeded(self, began_us: int, ended_us: int) -> None:
+        if self.begin_us <= ended_us < self.end_us:
+            self.latencies_us.append(ended_us - began_us)
+
+    def failed(self, error: F1Error) -> None:
+        self.errors += 1
+        self.first_error = self.first_error or str(error)
+
+
+async def _client(store: Store, work: Work, rng: random.Random, window: _Window) -> None:
+    while (began := boot_us()) < window.end_us:
+        try:
+            await store.perform(work, rng)
+        except F1Error as error:
+            window.failed(error)
+            await asyncio.sleep(PAUSE_AFTER_ERROR_S)
+        else:
+            window.succeeded(began, boot_us())
+
+
+def quantile_ms(latencies_us: Sequence[int], share: float) -> float:
+    """Return the latency that ``share`` of the operations did not exceed, in milliseconds; 0 without any."""
+    if not latencies_us:
+        return 0.0
+    ordered = sorted(latencies_us)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] / 1000

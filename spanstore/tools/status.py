@@ -1,0 +1,169 @@
+"""``f1 status``: the servers of the storage tier, their groups, leaders and leases, and how far safe time lags."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from f1common.errors import F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client import SpanClient
+from spanstore.tools.show import wide_console
+from spanstore.tools.target import DirOption, HostOption, resolve
+
+_MIB = 1 << 20
+
+
+class Format(Enum):
+    """How the status is printed."""
+
+    table = "table"
+    json = "json"
+
+
+class ServerRow(msgspec.Struct, frozen=True):
+    """One spanserver; ``error`` tells why it does not answer, and the rest is empty then."""
+
+    name: str
+    zone: str
+    address: str
+    version: str
+    leads: int
+    replicas: int
+    commits: int
+    disk_used_bytes: int
+    error: str
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """One group, as its leader sees it, or its most advanced replica while it has none (``leader`` empty).
+
+    ``safe_lag_ms`` is how far the safe timestamp is behind now; ``safe_holder`` the transaction that holds it back.
+    ``behind`` are the replicas that have not applied all that is chosen, and by how many entries.
+    """
+
+    group: int
+    leader: str
+    lease_valid: bool
+    ballot: int
+    chosen: int
+    replicas: tuple[str, ...]
+    behind: dict[str, int]
+    safe_lag_ms: float
+    safe_holder: str
+    prepared: int
+    locked: int
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What ``f1 status --format json`` prints. ``safe_lag_ms`` is the largest of all groups, None without any."""
+
+    cluster_id: str
+    safe_lag_ms: float | None
+    servers: list[ServerRow]
+    groups: list[GroupRow]
+
+
+def command(
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
+) -> None:
+    """Show the storage servers and the groups: leaders, leases, safe time."""
+    status = summarise(resolve(host, directory).run(_ask))
+    if form is Format.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(status), indent=2).decode())
+    else:
+        _print_tables(status)
+
+
+async def _ask(client: SpanClient) -> dict[str, pb.StatusReply | F1Error]:
+    return await client.status()
+
+
+def summarise(answers: Mapping[str, pb.StatusReply | F1Error]) -> Status:
+    """Put the servers' answers together, servers by name and groups by number."""
+    replies = [answer for answer in answers.values() if isinstance(answer, pb.StatusReply)]
+    servers = sorted((_server_row(address, answer) for address, answer in answers.items()), key=lambda row: row.name)
+    numbers = sorted({group.group for reply in replies for group in reply.groups})
+    groups = [_group_row(number, replies) for number in numbers]
+    return Status(
+        cluster_id=replies[0].cluster_id if replies else "",
+        safe_lag_ms=max((group.safe_lag_ms for group in groups), default=None),
+        servers=servers,
+        groups=groups,
+    )
+
+
+def _server_row(address: str, answer: pb.StatusReply | F1Error) -> ServerRow:
+    if isinstance(answer, F1Error):
+        return ServerRow("", "", address, "", 0, 0, 0, 0, str(answer))
+    return ServerRow(
+        name=answer.name,
+        zone=answer.zone,
+        address=address,
+        version=answer.version,
+        leads=sum(_leads(group) for group in answer.groups),
+        replicas=len(answer.groups),
+        commits=answer.commits,
+        disk_used_bytes=answer.disk_used_bytes,
+        error="",
+    )
+
+
+def _leads(group: pb.GroupStatus) -> bool:
+    return group.role == "leader" and group.lease_valid
+
+
+def _group_row(number: int, replies: list[pb.StatusReply]) -> GroupRow:
+    views = [(reply, group) for reply in replies for group in reply.groups if group.group == number]
+    reply, best = max(views, key=lambda view: (_leads(view[1]), view[1].chosen_index, view[1].safe_ts))
+    lags = {r.name: int(best.chosen_index - view.applied_index) for r, view in views}
+    return GroupRow(
+        group=number,
+        leader=reply.name if _leads(best) else "",
+        lease_valid=best.lease_valid,
+        ballot=best.ballot_round,
+        chosen=best.chosen_index,
+        replicas=tuple(sorted(r.name for r, _ in views)),
+        behind={name: lag for name, lag in sorted(lags.items()) if lag > 0},
+        safe_lag_ms=max(reply.now_latest - best.safe_ts, 0) / 1000,
+        safe_holder=best.safe_holder,
+        prepared=best.prepared,
+        locked=best.locked_transactions,
+    )
+
+
+def _print_tables(status: Status) -> None:
+    console = wide_console()
+    servers = _table(f"cluster {status.cluster_id}", "server", "zone", "address", "leads", "commits", "MiB used", "")
+    for row in status.servers:
+        used = f"{row.disk_used_bytes / _MIB:.1f}"
+        numbers = ("", "", "") if row.error else (f"{row.leads}/{row.replicas}", str(row.commits), used)
+        servers.add_row(row.name, row.zone, row.address, *numbers, f"[red]{escape(row.error)}[/]")
+    groups = _table("", "group", "leader", "ballot", "chosen", "safe lag ms", "prepared", "locked", "held back by")
+    for group in status.groups:
+        groups.add_row(
+            str(group.group),
+            group.leader or "[red]none[/]",
+            str(group.ballot),
+            str(group.chosen),
+            f"{group.safe_lag_ms:.0f}",
+            str(group.prepared),
+            str(group.locked),
+            escape(group.safe_holder),
+        )
+    console.print(servers)
+    console.print(groups)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
+    words = {"server", "zone", "address", "leader", "held back by", ""}
+    for column in columns:
+        table.add_column(column, justify="left" if column in words else "right", no_wrap=column != "")
+    return table
