@@ -1,0 +1,536 @@
+from f1common.pb import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TxnKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUTOCOMMIT: _ClassVar[TxnKind]
+    OPTIMISTIC: _ClassVar[TxnKind]
+    PESSIMISTIC: _ClassVar[TxnKind]
+    SNAPSHOT: _ClassVar[TxnKind]
+AUTOCOMMIT: TxnKind
+OPTIMISTIC: TxnKind
+PESSIMISTIC: TxnKind
+SNAPSHOT: TxnKind
+
+class ClientBatch(_message.Message):
+    __slots__ = ("requests", "protocol_version")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[Request]
+    protocol_version: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
+
+class ServerBatch(_message.Message):
+    __slots__ = ("responses",)
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    responses: _containers.RepeatedCompositeFieldContainer[Response]
+    def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    APPLY_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SHOW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    timeout_ms: int
+    database: str
+    execute: Execute
+    fetch: Fetch
+    close_cursor: CloseCursor
+    read: Read
+    commit: Commit
+    begin: Begin
+    end: End
+    outcome: Outcome
+    apply_schema: ApplySchema
+    show_schema: ShowSchema
+    ping: Ping
+    read_changes: ReadChanges
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ...) -> None: ...
+
+class Response(_message.Message):
+    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    APPLY_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SHOW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    error: _types_pb2.Error
+    execute: ExecuteReply
+    fetch: FetchReply
+    close_cursor: CloseCursorReply
+    read: ReadReply
+    commit: CommitReply
+    begin: BeginReply
+    end: EndReply
+    outcome: OutcomeReply
+    apply_schema: ApplySchemaReply
+    show_schema: ShowSchemaReply
+    ping: PingReply
+    read_changes: ReadChangesReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ...) -> None: ...
+
+class LogicalWrite(_message.Message):
+    __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        INSERT: _ClassVar[LogicalWrite.Kind]
+        UPDATE: _ClassVar[LogicalWrite.Kind]
+        DELETE: _ClassVar[LogicalWrite.Kind]
+        UPSERT: _ClassVar[LogicalWrite.Kind]
+    INSERT: LogicalWrite.Kind
+    UPDATE: LogicalWrite.Kind
+    DELETE: LogicalWrite.Kind
+    UPSERT: LogicalWrite.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    MUST_EXIST_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    kind: LogicalWrite.Kind
+    table: str
+    key: bytes
+    columns: bytes
+    must_exist: bool
+    schema_version: int
+    def __init__(self, kind: _Optional[_Union[LogicalWrite.Kind, str]] = ..., table: _Optional[str] = ..., key: _Optional[bytes] = ..., columns: _Optional[bytes] = ..., must_exist: _Optional[bool] = ..., schema_version: _Optional[int] = ...) -> None: ...
+
+class ReadSetEntry(_message.Message):
+    __slots__ = ("key", "ts", "columns", "table")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    ts: int
+    columns: _containers.RepeatedScalarFieldContainer[int]
+    table: str
+    def __init__(self, key: _Optional[bytes] = ..., ts: _Optional[int] = ..., columns: _Optional[_Iterable[int]] = ..., table: _Optional[str] = ...) -> None: ...
+
+class TxnContext(_message.Message):
+    __slots__ = ("kind", "read_ts", "writes", "handle")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    READ_TS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    kind: TxnKind
+    read_ts: int
+    writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
+    handle: bytes
+    def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., read_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., handle: _Optional[bytes] = ...) -> None: ...
+
+class Execute(_message.Message):
+    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp")
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    sql: str
+    params: bytes
+    txn: TxnContext
+    max_bytes: int
+    timestamp: int
+    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class ColumnInfo(_message.Message):
+    __slots__ = ("name", "type", "proto_type", "nullable")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTO_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    proto_type: str
+    nullable: bool
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., proto_type: _Optional[str] = ..., nullable: _Optional[bool] = ...) -> None: ...
+
+class ExecuteReply(_message.Message):
+    __slots__ = ("columns", "arrow", "cursor", "rows_affected", "tag", "read_ts", "read_set", "writes", "commit_ts", "schema_version")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    ROWS_AFFECTED_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    READ_TS_FIELD_NUMBER: _ClassVar[int]
+    READ_SET_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    columns: _containers.RepeatedCompositeFieldContainer[ColumnInfo]
+    arrow: bytes
+    cursor: bytes
+    rows_affected: int
+    tag: str
+    read_ts: int
+    read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
+    writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
+    commit_ts: int
+    schema_version: int
+    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., cursor: _Optional[bytes] = ..., rows_affected: _Optional[int] = ..., tag: _Optional[str] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., commit_ts: _Optional[int] = ..., schema_version: _Optional[int] = ...) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("cursor", "max_bytes")
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cursor: bytes
+    max_bytes: int
+    def __init__(self, cursor: _Optional[bytes] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchReply(_message.Message):
+    __slots__ = ("arrow", "more")
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    arrow: bytes
+    more: bool
+    def __init__(self, arrow: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class CloseCursor(_message.Message):
+    __slots__ = ("cursor",)
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    cursor: bytes
+    def __init__(self, cursor: _Optional[bytes] = ...) -> None: ...
+
+class CloseCursorReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class KeySet(_message.Message):
+    __slots__ = ("keys", "prefixes", "ranges", "all")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    prefixes: _containers.RepeatedScalarFieldContainer[bytes]
+    ranges: _containers.RepeatedCompositeFieldContainer[_types_pb2.KeyRange]
+    all: bool
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., prefixes: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., all: _Optional[bool] = ...) -> None: ...
+
+class TableRead(_message.Message):
+    __slots__ = ("table", "columns", "keys", "index", "limit", "reverse", "exclusive")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    keys: KeySet
+    index: str
+    limit: int
+    reverse: bool
+    exclusive: bool
+    def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., keys: _Optional[_Union[KeySet, _Mapping]] = ..., index: _Optional[str] = ..., limit: _Optional[int] = ..., reverse: _Optional[bool] = ..., exclusive: _Optional[bool] = ...) -> None: ...
+
+class Read(_message.Message):
+    __slots__ = ("reads", "txn", "timestamp")
+    READS_FIELD_NUMBER: _ClassVar[int]
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    reads: _containers.RepeatedCompositeFieldContainer[TableRead]
+    txn: TxnContext
+    timestamp: int
+    def __init__(self, reads: _Optional[_Iterable[_Union[TableRead, _Mapping]]] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class TableRows(_message.Message):
+    __slots__ = ("columns", "arrow")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    columns: _containers.RepeatedCompositeFieldContainer[ColumnInfo]
+    arrow: bytes
+    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+
+class ReadReply(_message.Message):
+    __slots__ = ("results", "read_ts", "read_set")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    READ_TS_FIELD_NUMBER: _ClassVar[int]
+    READ_SET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[TableRows]
+    read_ts: int
+    read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
+    def __init__(self, results: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("writes", "read_set", "read_ts", "commit_id", "attempt")
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    READ_SET_FIELD_NUMBER: _ClassVar[int]
+    READ_TS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
+    read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
+    read_ts: int
+    commit_id: bytes
+    attempt: int
+    def __init__(self, writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., read_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class CommitReply(_message.Message):
+    __slots__ = ("commit_ts", "rows_affected")
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_AFFECTED_FIELD_NUMBER: _ClassVar[int]
+    commit_ts: int
+    rows_affected: int
+    def __init__(self, commit_ts: _Optional[int] = ..., rows_affected: _Optional[int] = ...) -> None: ...
+
+class Begin(_message.Message):
+    __slots__ = ("kind", "priority_ts")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
+    kind: TxnKind
+    priority_ts: int
+    def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., priority_ts: _Optional[int] = ...) -> None: ...
+
+class BeginReply(_message.Message):
+    __slots__ = ("handle", "read_ts", "priority_ts")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    READ_TS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
+    handle: bytes
+    read_ts: int
+    priority_ts: int
+    def __init__(self, handle: _Optional[bytes] = ..., read_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ...) -> None: ...
+
+class End(_message.Message):
+    __slots__ = ("handle", "commit", "writes")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    handle: bytes
+    commit: bool
+    writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
+    def __init__(self, handle: _Optional[bytes] = ..., commit: _Optional[bool] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ...) -> None: ...
+
+class EndReply(_message.Message):
+    __slots__ = ("commit_ts",)
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    commit_ts: int
+    def __init__(self, commit_ts: _Optional[int] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("commit_id", "attempt")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    commit_id: bytes
+    attempt: int
+    def __init__(self, commit_id: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class OutcomeReply(_message.Message):
+    __slots__ = ("committed", "commit_ts")
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    committed: bool
+    commit_ts: int
+    def __init__(self, committed: _Optional[bool] = ..., commit_ts: _Optional[int] = ...) -> None: ...
+
+class SourceFile(_message.Message):
+    __slots__ = ("name", "text")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    text: str
+    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class ApplySchema(_message.Message):
+    __slots__ = ("files", "dry_run", "allow_data_loss")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_DATA_LOSS_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[SourceFile]
+    dry_run: bool
+    allow_data_loss: bool
+    def __init__(self, files: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., dry_run: _Optional[bool] = ..., allow_data_loss: _Optional[bool] = ...) -> None: ...
+
+class SchemaStep(_message.Message):
+    __slots__ = ("what", "loses_data")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    LOSES_DATA_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    loses_data: bool
+    def __init__(self, what: _Optional[str] = ..., loses_data: _Optional[bool] = ...) -> None: ...
+
+class ApplySchemaReply(_message.Message):
+    __slots__ = ("steps", "version", "warnings")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[SchemaStep]
+    version: int
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, steps: _Optional[_Iterable[_Union[SchemaStep, _Mapping]]] = ..., version: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ShowSchema(_message.Message):
+    __slots__ = ("with_protos",)
+    WITH_PROTOS_FIELD_NUMBER: _ClassVar[int]
+    with_protos: bool
+    def __init__(self, with_protos: _Optional[bool] = ...) -> None: ...
+
+class ShowSchemaReply(_message.Message):
+    __slots__ = ("ddl", "version", "protos", "descriptor_set", "schema")
+    DDL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTOR_SET_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    ddl: str
+    version: int
+    protos: _containers.RepeatedCompositeFieldContainer[SourceFile]
+    descriptor_set: bytes
+    schema: bytes
+    def __init__(self, ddl: _Optional[str] = ..., version: _Optional[int] = ..., protos: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., schema: _Optional[bytes] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PingReply(_message.Message):
+    __slots__ = ("server", "zone", "now", "version")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    zone: str
+    now: int
+    version: str
+    def __init__(self, server: _Optional[str] = ..., zone: _Optional[str] = ..., now: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class ReadChanges(_message.Message):
+    __slots__ = ("table", "root_key", "after_ts", "limit")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_KEY_FIELD_NUMBER: _ClassVar[int]
+    AFTER_TS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    root_key: bytes
+    after_ts: int
+    limit: int
+    def __init__(self, table: _Optional[str] = ..., root_key: _Optional[bytes] = ..., after_ts: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReadChangesReply(_message.Message):
+    __slots__ = ("batches", "resolved_ts")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_TS_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[ChangeBatch]
+    resolved_ts: int
+    def __init__(self, batches: _Optional[_Iterable[_Union[ChangeBatch, _Mapping]]] = ..., resolved_ts: _Optional[int] = ...) -> None: ...
+
+class ChangeBatch(_message.Message):
+    __slots__ = ("root_table", "root_key", "commit_ts", "commit_id", "changes", "other_roots")
+    ROOT_TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_KEY_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    OTHER_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    root_table: str
+    root_key: bytes
+    commit_ts: int
+    commit_id: bytes
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    other_roots: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, root_table: _Optional[str] = ..., root_key: _Optional[bytes] = ..., commit_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., other_roots: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("kind", "table", "table_id", "key", "before", "after", "columns")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        INSERT: _ClassVar[Change.Kind]
+        UPDATE: _ClassVar[Change.Kind]
+        DELETE: _ClassVar[Change.Kind]
+    INSERT: Change.Kind
+    UPDATE: Change.Kind
+    DELETE: Change.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    kind: Change.Kind
+    table: str
+    table_id: int
+    key: bytes
+    before: bytes
+    after: bytes
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[_Union[Change.Kind, str]] = ..., table: _Optional[str] = ..., table_id: _Optional[int] = ..., key: _Optional[bytes] = ..., before: _Optional[bytes] = ..., after: _Optional[bytes] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RefreshSchemaRequest(_message.Message):
+    __slots__ = ("database", "version")
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    database: str
+    version: int
+    def __init__(self, database: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RefreshSchemaReply(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DATABASES_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    OPEN_CURSORS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    version: str
+    databases: _containers.RepeatedCompositeFieldContainer[DatabaseStatus]
+    now: int
+    open_cursors: int
+    open_transactions: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ...) -> None: ...
+
+class DatabaseStatus(_message.Message):
+    __slots__ = ("database", "schema_version", "lease_end")
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEASE_END_FIELD_NUMBER: _ClassVar[int]
+    database: str
+    schema_version: int
+    lease_end: int
+    def __init__(self, database: _Optional[str] = ..., schema_version: _Optional[int] = ..., lease_end: _Optional[int] = ...) -> None: ...
