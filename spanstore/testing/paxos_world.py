@@ -141,7 +141,7 @@ class World:
         self.faults = self.choose("faults", (range(13),))
         self.latency = self.choose("latency", (1, 3, 8)) * MS
         self.sync = self.choose("sync", (1, 3, 10)) * MS
-        self.load = self.lease // self.choose("load", (4, 10, 30))
+        self.load = int(self.lease / self.choose("load", (4, 10, 30)))
         self.blocked: set[tuple[str, str]] = set()
         # Checkers.
         self.leaders: dict[Ballot, str] = {}

@@ -141,7 +141,7 @@ MUTATIONS = {
             "load": 30,
         },
     ),
-    "ignores the lease": Mutation(IgnoresLease, world=SHORT | {"faults": (8, 11)}),
+    "ignores the lease": Mutation(IgnoresLease, world=SHORT | {"faults": (8, 11), "load": 0.2}),
     "ignores the log": Mutation(IgnoresLog),
     "no floor": Mutation(NoFloor),
     "early ceiling": Mutation(EarlyCeiling),

@@ -288,7 +288,7 @@ def test_a_log_cut_under_an_acceptor_that_went_back_starts_at_the_cut() -> None:
     disk = Disk()
     disk.log = [LogEntry(i, Ballot(1, "b"), b"x") for i in range(1, 6)]
     disk.hard_state = HardState(Ballot(1, "b"), 0, 1000)
-    replica, _ = make(config=replace(CONFIG, log_keep_entries=0), disk=disk)
+    replica, _ = make(config=replace(CONFIG, log_keep_entries=0, max_accept_bytes=1, max_inflight_bytes=1), disk=disk)
     replica.step("b", replace(accept(Ballot(1, "b"), disk.log[-1], chosen=5), truncate_below=3), at(0))
     replica.flush(at(0))
     replica.tick(at(3000))
