@@ -40,9 +40,9 @@ class LockQueue:
     """The lock table of a term with the requests around it."""
 
     def __init__(
-        self, outbox: Outbox, max_parked: int, go: Callable[[Parked], None], may_kill: Callable[[bytes], None]
+        self, outbox: Outbox, max_parked: int, go: Callable[[Parked], None], may_kill: Callable[[bytes], bool]
     ) -> None:
-        """``go`` is called with a request that holds its locks; ``may_kill`` checks that a transaction may die."""
+        """``go`` is called with a request that holds its locks; ``may_kill`` tells whether a transaction may die."""
         self.locks = LockTable()
         self.boot_us = 0
         self._out = outbox
@@ -132,11 +132,12 @@ class LockQueue:
     # ------------------------------------------------------------------ the end of transactions
 
     def kill(self, txn: bytes, reason: str, attempt: int = 0) -> None:
-        """Take all locks from a transaction that is not prepared, answer what it has waiting, and remember it.
+        """Take all locks from a transaction, answer what it has waiting, and remember it; not if it is committing.
 
         ``attempt``: at least this one, and whichever asked for locks here, is refused from now on.
         """
-        self._may_kill(txn)
+        if not self._may_kill(txn):
+            return
         self.granted(self.locks.release(txn))
         self._bury(txn, reason, attempt)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from f1common.clock import Now
-from f1common.errors import Code, F1Error, check
+from f1common.errors import Code, F1Error
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader
 from spanstore.group import reads
@@ -97,7 +97,7 @@ class Tenure:
         self._state = state
         self._config = config
         self._out = outbox
-        self._waiting = LockQueue(outbox, config.max_parked, self._go, self._assert_not_busy)
+        self._waiting = LockQueue(outbox, config.max_parked, self._go, self._may_kill)
         self._locks = self._waiting.locks
         self._oracle = TimestampOracle()
         self._flights: dict[int, Flight] = {}
@@ -383,12 +383,16 @@ class Tenure:
             self._waiting.answer(parked, F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it"))
         self._waiting.kill(txn, reason, attempt)
 
-    def _assert_not_busy(self, txn: bytes) -> None:
-        check(txn not in self._busy, "a transaction was killed while its command is in flight")
+    def _may_kill(self, txn: bytes) -> bool:
+        """What is in the log on its way, or prepared, can no longer die here, whatever its client sends."""
+        return txn not in self._busy and not self._locks.is_prepared(txn)
 
     def _go(self, parked: Parked) -> None:
         """The request holds its locks."""
         request = parked.ticket.request
+        if not self._may_kill(parked.txn):
+            self._waiting.answer(parked, F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing"))
+            return
         if isinstance(request, LockRead):
             found = reads.read_rows(self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config)
             answer = ReadReply(self._time().tt.latest, found.versions, found.ranges, self.term)
