@@ -123,7 +123,7 @@ class History:
         return (*self._finished, *(attempt.op(Status.UNKNOWN, now) for attempt in self._open))
 
     async def run(self, process: int, kind: str, body: Callable[[Attempt], Awaitable[int | None]]) -> Op:
-        """Perform and record one operation; ``body`` returns its timestamp.
+        """Perform and record one operation; ``body`` returns its timestamp, None or 0 if it has none.
 
         F1Errors are recorded, ambiguous ones and cancellation as unknown. A read that failed saw nothing, whatever
         the error. Raises what else ``body`` raises.
@@ -132,7 +132,7 @@ class History:
         self._open[attempt] = None
         status = Status.UNKNOWN
         try:
-            attempt.ts = await body(attempt)
+            attempt.ts = await body(attempt) or None
             status = Status.OK
         except F1Error as error:
             if error.code is Code.INTERNAL:
