@@ -24,6 +24,17 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerCut:
+    """Take the power from several machines in the same instant, and give it back ``duration_us`` later.
+
+    What a majority acknowledged without a sync is lost only so.
+    """
+
+    nodes: tuple[str, ...]
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Stop a process for a while."""
 
@@ -84,9 +95,9 @@ class SlowLink:
     duration_us: int
 
 
-Fault = Crash | Pause | Partition | Reset | ClockJump | ClockDrift | SlowDisk | SlowLink
+Fault = Crash | PowerCut | Pause | Partition | Reset | ClockJump | ClockDrift | SlowDisk | SlowLink
 
-KINDS = ("crash", "pause", "partition", "reset", "clock_jump", "clock_drift", "slow_disk", "slow_link")
+KINDS = ("crash", "power_cut", "pause", "partition", "reset", "clock_jump", "clock_drift", "slow_disk", "slow_link")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,8 @@ def _fault(
     match kind:
         case "crash":
             return Crash(node, lasting_us, silent=rng.random() < 0.3)
+        case "power_cut":
+            return PowerCut(tuple(sorted(rng.sample(servers, rng.randint(1, len(servers))))), lasting_us)
         case "pause":
             return Pause(node, lasting_us)
         case "partition":
@@ -210,6 +223,8 @@ def _victims(fault: Fault) -> frozenset[str]:
     match fault:
         case Crash(node) | Pause(node):
             return frozenset((node,))
+        case PowerCut(nodes):
+            return frozenset(nodes)
         case Partition(side, other):
             return frozenset(side if len(side) <= len(other) else other)
         case _:
@@ -234,6 +249,10 @@ def strike(world: World, fault: Fault) -> None:
         case Crash(node, duration_us, silent):
             world.crash(node, silent=silent)
             world.net.later(duration_us, world.restart, node)
+        case PowerCut(nodes, duration_us):
+            for node in nodes:
+                world.crash(node, silent=True)
+                world.net.later(duration_us, world.restart, node, True)
         case Pause(node, duration_us):
             world.pause(node, duration_us)
         case Partition(side, other, duration_us, one_way):

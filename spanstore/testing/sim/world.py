@@ -267,7 +267,7 @@ class World:
             self.net.powerless.add(name)
         self.net.domain_died(domain, silent=silent)
 
-    def restart(self, name: str, *, reboot: bool = False) -> None:
+    def restart(self, name: str, reboot: bool = False) -> None:
         """Start the program of ``name`` again after a crash; ``reboot``: its boot clock starts at zero."""
         node = self.nodes[name]
         if node.domain is None:

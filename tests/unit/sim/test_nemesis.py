@@ -13,6 +13,7 @@ from spanstore.testing.sim.nemesis import (
     NemesisConfig,
     Partition,
     Pause,
+    PowerCut,
     draw_config,
     draw_plan,
     play,
@@ -55,6 +56,8 @@ def test_max_down_bounds_the_victims_of_every_instant():
             match planned.fault:
                 case Crash(node) | Pause(node):
                     victims = {node}
+                case PowerCut(nodes):
+                    victims = set(nodes)
                 case Partition(side, other):
                     victims = set(min(side, other, key=len))
                 case _:
@@ -109,6 +112,10 @@ def test_each_fault_does_what_it_says():
             await asyncio.sleep(0.9)
             seen.append(state())
         assert nodes["c"].clock.error_us == 77
+        strike(world, PowerCut(SERVERS, 1_000_000))
+        assert [nodes[name].running for name in SERVERS] == [False] * 3
+        await asyncio.sleep(1)
+        assert [nodes[name].clock.sample().boot_us for name in SERVERS] == [0] * 3, "machines boot anew"
         return seen
 
     assert run_sim(main, 1) == [
