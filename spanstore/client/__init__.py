@@ -1,6 +1,7 @@
 """The storage tier as its users see it: the only package of spanstore that upper tiers import."""
 
 from spanstore.client.client import SpanClient
+from spanstore.client.scanning import Scan, ScanColumn, ScanOperator, ScanPredicate, ScanSource, TableRows
 from spanstore.client.transaction import Transaction
 from spanstore.client.values import (
     CommitId,
@@ -26,7 +27,13 @@ __all__ = [
     "KeyRange",
     "ReadResult",
     "Row",
+    "Scan",
+    "ScanColumn",
+    "ScanOperator",
+    "ScanPredicate",
+    "ScanSource",
     "SpanClient",
+    "TableRows",
     "Transaction",
     "Version",
     "Write",

@@ -17,6 +17,7 @@ from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_rpc
 from spanstore.client import reading, twophase
 from spanstore.client.router import Router
+from spanstore.client.scanning import Scan, ScanColumn, ScanPredicate, ScanSpec, TableRows
 from spanstore.client.transaction import Transaction
 from spanstore.client.twophase import Plan
 from spanstore.client.values import (
@@ -76,6 +77,38 @@ class SpanClient:
             timeout_s,
         )
         return result
+
+    def scan(
+        self,
+        ranges: Sequence[KeyRange],
+        columns: Sequence[ScanColumn],
+        *,
+        timestamp: int = 0,
+        predicates: Sequence[ScanPredicate] = (),
+        table: TableRows | None = None,
+        limit: int = 0,
+        batch_rows: int = 0,
+        anywhere: bool = False,
+        timeout_s: float = 30.0,
+    ) -> Scan:
+        """Read many rows at one timestamp, by default a strong one, as Arrow record batches: ``async for`` over it.
+
+        All ``predicates`` hold for the rows, which are those of ``table`` if it is given. With ``anywhere`` any replica
+        is asked, which waits until its safe time has reached ``timestamp``. ``timeout_s`` is how long the scan may make
+        no progress. Nothing is sent before the iteration begins. Raises INVALID_ARGUMENT.
+        """
+        spec = ScanSpec(
+            tuple(ranges),
+            tuple(columns),
+            timestamp,
+            tuple(predicates),
+            table,
+            limit,
+            batch_rows,
+            anywhere and timestamp > 0,
+            timeout_s,
+        )
+        return Scan(spec, self._router, self._strong_ts, lambda: Backoff(5, 500, 1.7, self._rng))
 
     def _strong_ts(self) -> int:
         return max(self._clock.sample().tt.latest, self._seen_ts)

@@ -187,6 +187,23 @@ class Router:
         await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
         return self._any_voter(group, besides=server)
 
+    # ------------------------------------------------------------------ calls that are streams themselves
+
+    def pick(self, group: int, *, leader: bool = True) -> str:
+        """Return the server to ask: the leader of ``group`` as far as it is known, or any voter."""
+        return (self._leaders.get(group) if leader else "") or self._any_voter(group)
+
+    def stub(self, server: str) -> stubs.SpanServerStub:
+        """Return the stub for calls to a named server."""
+        return stubs.SpanServerStub(self._channels.get(self._address(server)))
+
+    async def elsewhere(self, group: int, server: str, error: F1Error, end: float, backoff: Backoff) -> str:
+        """Return where to repeat a read that ``server`` failed, after a pause if that makes sense.
+
+        Raises ``error`` if it is final, WRONG_RANGE included, DEADLINE_EXCEEDED at ``end`` (of the loop's time).
+        """
+        return await self._next(group, server, error, False, True, end, backoff)
+
     async def send_to(self, server: str, request: pb.Request, timeout_s: float) -> pb.Response:
         """Send a request to one named server, once."""
         request.timeout_ms = max(1, int(timeout_s * 1000))

@@ -25,6 +25,7 @@ from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.server import ServerBootstrap, ServerOptions
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.runtime.process import SERVICE_NAME, SpanProcess
+from spanstore.scan.pool import ScanPool
 
 # A server makes many short-lived objects and few cycles: Python's default of 700 would collect all the time.
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -64,6 +65,7 @@ async def serve(config: Config) -> F1Error | None:
         map_bytes=config.storage.map_size_gib << 30,
     )
     channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    scans = scan_pool(config, engine)
     try:
         bootstrap = ServerBootstrap(
             ServerOptions(
@@ -78,15 +80,29 @@ async def serve(config: Config) -> F1Error | None:
             metrics=Metrics(process=True),
         )
         rng = random.Random(f"{boot_id()} {boot_us()} {os.getpid()}")
-        process = SpanProcess(config, engine, clock, channels, rng, draining=bootstrap.draining)
+        process = SpanProcess(config, engine, clock, channels, rng, draining=bootstrap.draining, scan_source=scans)
         await process.start(bootstrap.server)
         try:
             return await _until_end(bootstrap, process)
         finally:
             await process.stop()
     finally:
+        if scans is not None:
+            await scans.close()
         await channels.close()
         await engine.close()
+
+
+def scan_pool(config: Config, engine: LmdbEngine) -> ScanPool | None:
+    """Return the processes for bulk scans as configured; None means that the server scans itself."""
+    if not config.storage.scan_processes:
+        return None
+    return ScanPool(
+        Path(config.server.data_dir),
+        processes=config.storage.scan_processes,
+        map_bytes=config.storage.map_size_gib << 30,
+        reader_check=engine.reader_check,
+    )
 
 
 async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Error | None:

@@ -22,8 +22,10 @@ from spanstore.paxos.config import PaxosConfig
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.peers import PeerLinks
 from spanstore.runtime.resolver import InDoubtResolver
-from spanstore.runtime.service import Scanner, SpanServicer
+from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.scan.service import ScanService
+from spanstore.scan.source import Source
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.outcomes import ExpectAbsent
 
@@ -65,6 +67,13 @@ def group_config(config: Config) -> GroupConfig:
     )
 
 
+def _inline(engine: Engine, clock: Clock) -> Source:
+    """Return the source that scans in this process. Imported here, because Arrow is large and a pool does without."""
+    from spanstore.scan.inline import InlineSource
+
+    return InlineSource(engine, clock)
+
+
 class SpanProcess:
     """Everything that one spanserver process runs."""
 
@@ -77,10 +86,13 @@ class SpanProcess:
         rng: random.Random,
         *,
         draining: asyncio.Event | None = None,
-        scanner: Scanner | None = None,
+        scan_source: Source | None = None,
         on_applied: Callable[[int, Done], None] | None = None,
     ) -> None:
-        """Load the replicas. Raises DATA_CORRUPTION for damaged state. Needs a running event loop."""
+        """Load the replicas. Without a ``scan_source``, such as a pool of processes, scans run in this process.
+
+        Needs a running event loop. Raises DATA_CORRUPTION for damaged state.
+        """
         self._clock = clock
         self._rng = rng
         topology = topology_of(config)
@@ -99,7 +111,8 @@ class SpanProcess:
         )
         self._router = Router(sorted(addresses.values()), channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
-        self._servicer = SpanServicer(self.server, engine, clock, draining=draining, scanner=scanner)
+        scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock))
+        self._servicer = SpanServicer(self.server, engine, clock, scans.scan, draining=draining)
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
         """Set when the replicas crashed: the process must end."""

@@ -33,9 +33,9 @@ class SpanServicer(stubs.SpanServerServicer):
         server: SpanServer,
         engine: Engine,
         clock: Clock,
+        scanner: Scanner,
         *,
         draining: asyncio.Event | None = None,
-        scanner: Scanner | None = None,
     ) -> None:
         self._server = server
         self._engine = engine
@@ -91,8 +91,8 @@ class SpanServicer(stubs.SpanServerServicer):
     @maps_errors
     async def Scan(self, request: pb.ScanRequest, context: Any) -> AsyncIterator[pb.ScanChunk]:
         """Stream rows as Arrow record batches."""
-        if self._scanner is None:
-            raise F1Error(Code.UNAVAILABLE, "this server runs no scan processes (storage.scan_processes is 0)")
+        if request.protocol_version:
+            check_version("the client", request.protocol_version, PROTOCOL_VERSION)
         async for chunk in self._scanner(request, context):
             yield chunk
 

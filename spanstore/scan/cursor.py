@@ -1,0 +1,183 @@
+"""One scan in steps: each from a view of its own, each goes on where the one before it stopped."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from spanstore.engine.base import Reader
+from spanstore.group.storage import load_applied
+from spanstore.mvcc.versions import scan_versions, split_version_key
+from spanstore.scan.decode import Decoder, Rows
+from spanstore.scan.keys import KeyFilter
+from spanstore.scan.plan import ScanPlan, check_plan
+
+_MAX_BATCH_ROWS = 8192
+_MAX_BATCH_BYTES = 1 << 20
+_MAX_STRANGERS = 8
+"""Keys of other tables that are walked over before seeking past them: a seek costs about as much as so many steps."""
+_ITEMS_PER_CHECK = 512
+"""Engine items between two looks at the clock: at least so many are passed in a step, so that every step gets on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step found: a record batch as an IPC message (empty without rows), and where the next one goes on."""
+
+    ipc: bytes
+    rows: int
+    range: int
+    resume: bytes
+    last: bool
+
+
+class _TimeIsOver(Exception):
+    """The step has had its time; carries the engine key that was reached and not looked at."""
+
+    def __init__(self, engine_key: bytes) -> None:
+        super().__init__()
+        self.engine_key = engine_key
+
+
+class ScanCursor:
+    """The position of a scan and how to read on from it."""
+
+    def __init__(
+        self,
+        plan: ScanPlan,
+        boot_us: Callable[[], int],
+        *,
+        step_us: int = 100_000,
+        max_rows: int = _MAX_BATCH_ROWS,
+    ) -> None:
+        """Begin at the first range. A step takes about ``step_us`` at most. Raises F1Error INVALID_ARGUMENT."""
+        check_plan(plan)
+        self._plan = plan
+        self._boot_us = boot_us
+        self._step_us = step_us
+        self._decoder = Decoder(plan)
+        self._filter = KeyFilter(plan.shape)
+        self._needs_parts = self._decoder.needs_parts or self._filter.filters
+        self._max_rows = min(plan.batch_rows or max_rows, max_rows)
+        self._left = plan.limit or -1
+        self._range = 0
+        self._start = plan.ranges[0][0]
+        self._done = False
+
+    def schema(self) -> Step:
+        """Return the schema as an IPC message, and the beginning as the position."""
+        return self._at(self._decoder.schema.serialize().to_pybytes(), 0)
+
+    def step(self, reader: Reader) -> Step:
+        """Read on from ``reader``, a view that was opened after the scan was asked for.
+
+        Raises F1Error DATA_CORRUPTION, INVALID_ARGUMENT (a column has another type), UNAVAILABLE (the view lacks what
+        the timestamp needs).
+        """
+        plan = self._plan
+        applied = load_applied(reader, plan.group).index
+        if applied < plan.min_index:
+            raise F1Error(
+                Code.UNAVAILABLE,
+                f"this view of group {plan.group} has applied {applied}, the scan needs {plan.min_index}; try again",
+            )
+        rows = Rows()
+        # Without predicates every row that is read counts.
+        wanted = self._max_rows if plan.predicates or self._left < 0 else min(self._max_rows, self._left)
+        timed = _TimedReader(reader, self._boot_us, self._boot_us() + self._step_us)
+        try:
+            while not self._done and self._collect(timed, rows, wanted):
+                self._range += 1
+                self._done = self._range == len(plan.ranges)
+                self._start = b"" if self._done else plan.ranges[self._range][0]
+        except _TimeIsOver as reached:
+            key, _ = split_version_key(reached.engine_key)
+            # It may be an older version of the last row, which was taken already.
+            self._start = max(self._start, key)
+        if not rows.keys:
+            return self._at(b"", 0)
+        batch = self._decoder.batch(rows)
+        if 0 <= self._left <= batch.num_rows:
+            batch = batch.slice(0, self._left)
+            self._done = True
+        self._left -= batch.num_rows
+        return self._at(batch.serialize().to_pybytes() if batch.num_rows else b"", batch.num_rows)
+
+    def _at(self, ipc: bytes, rows: int) -> Step:
+        return Step(ipc, rows, self._range, self._start, self._done)
+
+    def _collect(self, reader: Reader, rows: Rows, wanted: int) -> bool:
+        """Add rows of the current range; tell whether it came to its end before the batch was full."""
+        plan, keys, end = self._plan, self._filter, self._plan.ranges[self._range][1]
+        strangers = 0
+        while self._start < end:
+            skip_to = b""
+            for key, version in scan_versions(reader, plan.group, self._start, end, plan.timestamp):
+                self._start = key + b"\x00"
+                if self._needs_parts:
+                    parts = tuples.decode(key)
+                    if keys.filters and not keys.matches(parts):
+                        strangers += 1
+                        if strangers > _MAX_STRANGERS:
+                            skip_to = keys.next_candidate(key)
+                            break
+                        continue
+                    rows.parts.append(parts)
+                strangers = 0
+                value = version.value or b""
+                rows.keys.append(key)
+                rows.stamps.append(version.ts)
+                rows.values.append(value)
+                rows.size += len(key) + len(value)
+                if rows.size >= _MAX_BATCH_BYTES or len(rows.keys) >= wanted:
+                    return False
+            if not skip_to:
+                return True
+            self._start = skip_to
+        return True
+
+
+class _TimedReader:
+    """A view that stops its scans when the time of the step is over."""
+
+    __slots__ = ("_boot_us", "_reader", "_room", "_until_us")
+
+    def __init__(self, reader: Reader, boot_us: Callable[[], int], until_us: int) -> None:
+        self._reader = reader
+        self._boot_us = boot_us
+        self._until_us = until_us
+        self._room = _ITEMS_PER_CHECK
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._reader.get(key)
+
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        for item in self._reader.scan(start, end, reverse=reverse):
+            self._room -= 1
+            if self._room < 0:
+                if self._boot_us() >= self._until_us:
+                    raise _TimeIsOver(item[0])
+                self._room = _ITEMS_PER_CHECK
+            yield item
+
+    def seek_first(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        return self._reader.seek_first(start, end)
+
+    def seek_last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        return self._reader.seek_last(start, end)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
