@@ -8,7 +8,6 @@ can never reach another process.
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -113,10 +112,12 @@ def spawn(arguments: Sequence[str], log: Path, *, new_session: bool = False) -> 
     return identity if identity is not None else Identity(pid, 0, boot_id())
 
 
-def reap() -> dict[int, int]:
-    """Collect all children that ended: pid to exit code, negative for the signal that killed it."""
-    ended: dict[int, int] = {}
-    with suppress(ChildProcessError):
-        while (status := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)) is not None:
-            ended[status.si_pid] = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-    return ended
+def reap(pid: int) -> int | None:
+    """Collect the child ``pid`` if it has ended: its exit code, negative for the signal that killed it; else None."""
+    try:
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return None  # somebody else's child, or collected before
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status

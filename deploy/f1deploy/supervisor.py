@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
+import msgspec
+
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error, check
 from f1common.observe import logs
 from f1deploy.directory import ClusterDirectory, Order, State
 from f1deploy.processes import Identity, identify, is_alive, reap, spawn
-from f1deploy.restart import Restarts
+from f1deploy.restart import RestartPolicy, Restarts
 from f1deploy.spec import ProcessSpec
 
 # Children tell of their end by SIGCHLD, commands of an order by SIGHUP; adopted processes are looked at this often.
@@ -42,10 +44,10 @@ class _Process:
 class Supervisor:
     """Keeps the processes of one cluster as ordered."""
 
-    def __init__(self, directory: ClusterDirectory) -> None:
+    def __init__(self, directory: ClusterDirectory, policy: RestartPolicy | None = None) -> None:
         """Take over a cluster: processes that run already are adopted."""
         self._directory = directory
-        self._exits: dict[int, int] = {}
+        self._policy = policy if policy is not None else RestartPolicy()
         self._processes: list[_Process] = []
         for spec in directory.load().processes:
             state = directory.state(spec.name)
@@ -64,7 +66,6 @@ class Supervisor:
 
     def step(self) -> None:
         """Look at every process once and do what is due."""
-        self._exits.update(reap())
         for process in self._processes:
             self._look_at(process)
 
@@ -76,7 +77,9 @@ class Supervisor:
             state = process.state
         match state.phase:
             case "down" | "failed":
-                return
+                if state.identity is not None and not is_alive(state.identity):
+                    reap(state.identity.pid)
+                    self._save(process, msgspec.structs.replace(state, identity=None))
             case "waiting":
                 if boot_us() >= process.due_us:
                     self._start(process)
@@ -89,16 +92,16 @@ class Supervisor:
     def _obey(self, process: _Process, order: Order) -> None:
         """Carry out a new order: a fresh start, or never again."""
         state = process.state
-        alive = is_alive(state.identity)
         process.restarts = Restarts(total=state.restarts)
         process.due_us = 0
         if not order.up:
-            phase = State("down", order.number, state.identity if alive else None, state.restarts)
-        elif alive:
-            phase = State("up", order.number, state.identity, state.restarts)
+            self._save(process, State("down", order.number, state.identity, state.restarts))
+        elif is_alive(state.identity):
+            self._save(process, State("up", order.number, state.identity, state.restarts))
         else:
-            phase = State("waiting", order.number, None, state.restarts)
-        self._save(process, phase)
+            if state.identity is not None:
+                reap(state.identity.pid)
+            self._save(process, State("waiting", order.number, None, state.restarts))
 
     def _start(self, process: _Process) -> None:
         name = process.spec.name
@@ -111,8 +114,8 @@ class Supervisor:
     def _ended(self, process: _Process) -> None:
         name, state = process.spec.name, process.state
         pid = state.identity.pid if state.identity else 0
-        how = _describe(self._exits.pop(pid, None))
-        process.restarts, delay = process.restarts.after_exit(boot_us() - process.started_us)
+        how = _describe(reap(pid))
+        process.restarts, delay = process.restarts.after_exit(boot_us() - process.started_us, self._policy)
         if delay is None:
             _log.error("given up", process=name, pid=pid, exit=how)
             self._save(process, State("failed", state.order, None, process.restarts.total, how))

@@ -1,0 +1,84 @@
+"""The plan of a cluster: names, zones, voters, ports."""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from f1common.errors import Code, F1Error
+from f1deploy.spec import Shape, plan, with_ports
+from spanstore.placement.range_map import RangeMap
+
+
+def ports() -> Callable[[], int]:
+    numbers = count(20_000)
+    return lambda: next(numbers)
+
+
+def test_three_servers_lie_in_three_zones_and_clients_connect_to_port_and_after() -> None:
+    spec = plan(Shape(), "c", 7400, ports())
+    assert [(p.name, p.kind, p.zone, p.address) for p in spec.processes] == [
+        ("span-a1", "spanserver", "a", "127.0.0.1:7400"),
+        ("span-b1", "spanserver", "b", "127.0.0.1:7401"),
+        ("span-c1", "spanserver", "c", "127.0.0.1:7402"),
+    ]
+    assert [group.id for group in spec.groups] == [0, 1, 2, 3, 4]
+    assert all(sorted(group.voters) == ["span-a1", "span-b1", "span-c1"] for group in spec.groups)
+
+
+def test_further_servers_are_second_in_their_zone() -> None:
+    spec = plan(Shape(spanservers=5, zones=2), "c", 0, ports())
+    assert [p.name for p in spec.processes] == ["span-a1", "span-b1", "span-a2", "span-b2", "span-a3"]
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 6))
+def test_every_shape_gives_a_valid_topology(spanservers: int, groups: int, zones: int) -> None:
+    spec = plan(Shape(spanservers=spanservers, groups=groups, zones=zones), "c", 0, ports())
+    section = spec.cluster_section()  # validates names, addresses, voters and preferred zones
+    zone_of = {server.name: server.zone for server in section.servers}
+    used = len(set(zone_of.values()))
+    for group in section.groups:
+        assert len(group.voters) == (3 if spanservers >= 3 else 1)
+        assert len({zone_of[voter] for voter in group.voters}) == min(used, len(group.voters))
+        assert zone_of[group.voters[0]] == group.preferred_zone
+    ranges = RangeMap.from_starts([(item.start_key, item.group) for item in section.ranges])
+    assert ranges.groups() == list(range(groups + 1))
+    taken = [port for process in spec.processes for port in (process.port, process.metrics_port)]
+    assert len(set(taken)) == len(taken)
+
+
+def test_leadership_is_spread_over_zones() -> None:
+    spec = plan(Shape(groups=5), "c", 0, ports())
+    preferred = [group.preferred_zone for group in spec.groups]
+    assert {zone: preferred.count(zone) for zone in "abc"} == {"a": 2, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize(
+    ("shape", "option"),
+    [(Shape(spanservers=0), "--spanservers"), (Shape(groups=0), "--groups"), (Shape(zones=27), "--zones")],
+)
+def test_impossible_shape_names_the_option(shape: Shape, option: str) -> None:
+    with pytest.raises(F1Error, match=option) as raised:
+        plan(shape, "c", 0, ports())
+    assert raised.value.code is Code.INVALID_ARGUMENT
+
+
+def test_ports_beyond_the_last_are_refused() -> None:
+    with pytest.raises(F1Error, match="leaves no room for 3 ports"):
+        plan(Shape(), "c", 65_534, ports())
+    assert plan(Shape(), "c", 65_533, ports()).processes[-1].port == 65_535
+
+
+def test_new_ports_keep_everything_else() -> None:
+    spec = plan(Shape(), "c", 0, ports())
+    moved = with_ports(spec, 9000, ports())
+    assert [p.port for p in moved.processes] == [9000, 9001, 9002]
+    assert (moved.groups, moved.ranges, moved.cluster_id) == (spec.groups, spec.ranges, "c")
+
+
+def test_unknown_process_is_answered_with_those_there_are() -> None:
+    with pytest.raises(F1Error, match="span-a1, span-b1, span-c1") as raised:
+        plan(Shape(), "c", 0, ports()).process("span-z9")
+    assert raised.value.code is Code.NOT_FOUND
