@@ -51,12 +51,14 @@ class ScanCursor:
         *,
         step_us: int = 100_000,
         max_rows: int = _MAX_BATCH_ROWS,
+        items_per_check: int = _ITEMS_PER_CHECK,
     ) -> None:
         """Begin at the first range. A step takes about ``step_us`` at most. Raises F1Error INVALID_ARGUMENT."""
         check_plan(plan)
         self._plan = plan
         self._boot_us = boot_us
         self._step_us = step_us
+        self._items_per_check = items_per_check
         self._decoder = Decoder(plan)
         self._filter = KeyFilter(plan.shape)
         self._needs_parts = self._decoder.needs_parts or self._filter.filters
@@ -86,12 +88,15 @@ class ScanCursor:
         rows = Rows()
         # Without predicates every row that is read counts.
         wanted = self._max_rows if plan.predicates or self._left < 0 else min(self._max_rows, self._left)
-        timed = _TimedReader(reader, self._boot_us, self._boot_us() + self._step_us)
+        until_us = self._boot_us() + self._step_us
+        timed = _TimedReader(reader, self._boot_us, until_us, self._items_per_check)
         try:
             while not self._done and self._collect(timed, rows, wanted):
                 self._range += 1
                 self._done = self._range == len(plan.ranges)
                 self._start = b"" if self._done else plan.ranges[self._range][0]
+                if self._boot_us() >= until_us:
+                    break  # there may be many ranges with nothing in them
         except _TimeIsOver as reached:
             key, _ = split_version_key(reached.engine_key)
             # It may be an older version of the last row, which was taken already.
@@ -142,13 +147,14 @@ class ScanCursor:
 class _TimedReader:
     """A view that stops its scans when the time of the step is over."""
 
-    __slots__ = ("_boot_us", "_reader", "_room", "_until_us")
+    __slots__ = ("_boot_us", "_items_per_check", "_reader", "_room", "_until_us")
 
-    def __init__(self, reader: Reader, boot_us: Callable[[], int], until_us: int) -> None:
+    def __init__(self, reader: Reader, boot_us: Callable[[], int], until_us: int, items_per_check: int) -> None:
         self._reader = reader
         self._boot_us = boot_us
         self._until_us = until_us
-        self._room = _ITEMS_PER_CHECK
+        self._items_per_check = items_per_check
+        self._room = items_per_check
 
     def get(self, key: bytes) -> bytes | None:
         return self._reader.get(key)
@@ -159,7 +165,7 @@ class _TimedReader:
             if self._room < 0:
                 if self._boot_us() >= self._until_us:
                     raise _TimeIsOver(item[0])
-                self._room = _ITEMS_PER_CHECK
+                self._room = self._items_per_check
             yield item
 
     def seek_first(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
