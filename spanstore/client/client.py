@@ -157,6 +157,7 @@ class SpanClient:
                 shares=shares,
                 deadline=deadline or identity.created_ts + int(DEADLINE_S * 1_000_000),
                 above=max(above, self._seen_ts),
+                named=commit_id is not None,
             )
             return await twophase.commit(self._router, plan, timeout_s, self._spawn)
 

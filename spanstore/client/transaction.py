@@ -52,6 +52,8 @@ class Transaction:
         self._done = False
         self.commit_id: CommitId | None = None
         """Set by :meth:`commit`, for :meth:`SpanClient.outcome`."""
+        self.commit_ts = 0
+        """What :meth:`commit` returned."""
 
     async def read(
         self,
@@ -164,9 +166,9 @@ class Transaction:
             self._release_all(ranges_map)
             return 0
         plan = self._plan(ranges_map, writes, deadline)
-        ts = await twophase.commit(self._router, plan, timeout_s, self._spawn)
-        self._saw(ts)
-        return ts
+        self.commit_ts = await twophase.commit(self._router, plan, timeout_s, self._spawn)
+        self._saw(self.commit_ts)
+        return self.commit_ts
 
     def _plan(self, ranges_map: RangeMap, writes: list[Write], deadline: int) -> Plan:
         shares = twophase.share_out(ranges_map, writes, self._preconditions)

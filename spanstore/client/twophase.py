@@ -1,9 +1,9 @@
 """Committing from outside the tier: one round for one group, two-phase commit for several.
 
-The caller of :func:`commit` is the only one who ever drives an attempt, so it may decide to abort as long as it has
-not sent the coordinator's Commit. From then on only the coordinator's log knows, and a lost answer is resolved by
-asking for the outcome, which aborts the attempt for ever if the coordinator never heard of it. If this process dies in
-between, the participants ask the coordinator themselves.
+Who drives an attempt for the first time may decide to abort it as long as it has not sent the coordinator's Commit. From
+then on, and for an id that may have been driven before, only the coordinator's log knows: a lost answer and a refusal
+are resolved by asking for the outcome, which aborts the attempt for ever if the coordinator never heard of it. If this
+process dies in between, the participants ask the coordinator themselves.
 """
 
 import asyncio
@@ -45,7 +45,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A commit to be driven. ``coordinator`` owns the anchor; ``deadline`` is the write fence."""
+    """A commit to be driven. ``coordinator`` owns the anchor; ``deadline`` is the write fence.
+
+    ``named``: the id came from outside, so that this attempt may have been driven before, by whomever.
+    """
 
     id: CommitId
     attempt: int
@@ -54,6 +57,7 @@ class Plan:
     shares: dict[int, Share]
     deadline: int
     above: int
+    named: bool = False
 
     def txn(self) -> pb.TxnRef:
         """Return the message that names this attempt."""
@@ -91,8 +95,9 @@ async def commit(router: Router, plan: Plan, timeout_s: float, spawn: Spawn) -> 
         try:
             prepared = await _prepare_all(router, plan, others, timeout_s)
         except F1Error as error:
-            spawn(_abort_others(router, plan, others), "abort")
-            raise _not_committed(error) from error
+            # Who drove it before may have come further: a participant that says no has perhaps finished long ago.
+            decision = await _resolve(router, plan, error) if plan.named else Decision(False, 0)
+            return _end(router, plan, others, decision, error, spawn)
     sent = Sent()
 
     def request() -> pb.Request:
@@ -103,15 +108,20 @@ async def commit(router: Router, plan: Plan, timeout_s: float, spawn: Spawn) -> 
         ts = int(response.commit.ts)
     except F1Error as error:
         decision = Decision(False, 0)
-        if error.ambiguous or sent.repeated:
+        if error.ambiguous or sent.repeated or plan.named:
             decision = await _resolve(router, plan, error)
-        if not decision.committed:
-            spawn(_abort_others(router, plan, others), "abort")
-            raise _not_committed(error) from error
-        ts = decision.ts
-    for group in others:
-        spawn(_decide(router, plan, group, ts), "decide")
-    return ts
+        return _end(router, plan, others, decision, error, spawn)
+    return _end(router, plan, others, Decision(True, ts), None, spawn)
+
+
+def _end(router: Router, plan: Plan, others: list[int], decision: Decision, cause: F1Error | None, spawn: Spawn) -> int:
+    """Let the participants know of the decision, and return its timestamp or raise ``cause``, which led to an abort."""
+    if decision.committed or cause is None:
+        for group in others:
+            spawn(_decide(router, plan, group, decision.ts), "decide")
+        return decision.ts
+    spawn(_abort_others(router, plan, others), "abort")
+    raise _not_committed(cause) from cause
 
 
 def _not_committed(error: F1Error) -> F1Error:
