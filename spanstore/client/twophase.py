@@ -1,9 +1,9 @@
 """Committing from outside the tier: one round for one group, two-phase commit for several.
 
-Who drives an attempt for the first time may decide to abort it as long as it has not sent the coordinator's Commit. From
-then on, and for an id that may have been driven before, only the coordinator's log knows: a lost answer and a refusal
-are resolved by asking for the outcome, which aborts the attempt for ever if the coordinator never heard of it. If this
-process dies in between, the participants ask the coordinator themselves.
+Who drives an attempt for the first time may decide to abort it as long as it has not sent the coordinator's Commit.
+From then on, and for an id that may have been driven before, only the coordinator's log knows: a lost answer and a
+refusal are resolved by asking for the outcome, which aborts the attempt for ever if the coordinator never heard of it.
+If this process dies in between, the participants ask the coordinator themselves.
 """
 
 import asyncio
