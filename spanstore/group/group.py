@@ -226,6 +226,9 @@ class Group:
         for ts in stamps:
             if ts is not None:
                 due = min(due, now.boot_us + max(1, ts - now.tt.earliest + 1))
+        again = self._tenure.ask_again_us() if self._tenure is not None else None
+        if again is not None:
+            due = min(due, max(again, now.boot_us + 1))
         if self._reads or (self._tenure is not None and self._tenure.waits_for_ceiling()):
             due = min(due, now.boot_us + 2_000)
         return due

@@ -3,10 +3,15 @@
 The lock table decides; this is what must follow each of its decisions: whoever got the locks goes on with the next view
 of the rows (which shows what the releasing commit wrote), whoever was wounded is answered and remembered, so that a
 later request of it is refused instead of beginning anew with half of its locks.
+
+A prepare that meets an older transaction must not wait for it, or waits among prepared transactions could form a cycle
+(package docstring of :mod:`spanstore.txn`). Most often, though, what it meets is about to end: the decision of a
+commit that its client knows already. So it asks again for a short while, holding no place in any queue, before it dies;
+a cycle lives no longer than that.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,6 +23,8 @@ from spanstore.txn.locks import Acquired, LockMode, LockTable, Priority, Refused
 from spanstore.txn.spans import Span
 
 _DEAD_KEPT_US = 120_000_000
+_PATIENCE_US = 100_000
+_ASK_AGAIN_US = 5_000
 _DEAD_SWEEP = 1_000
 
 
@@ -28,7 +35,11 @@ class Parked:
     ticket: Ticket
     txn: bytes
     replies: list[Ticket]
+    priority_ts: int
+    wanted: Sequence[tuple[Span, LockMode]]
+    policy: WaitPolicy
     token: int = 0
+    refused_us: int = 0
 
     @property
     def deadline_us(self) -> int:
@@ -52,26 +63,30 @@ class LockQueue:
         self._parked: dict[int, Parked] = {}
         self._parked_of: dict[bytes, set[int]] = {}
         self._runnable: deque[Parked] = deque()
+        self._refused: list[Parked] = []
+        self.for_ceiling: list[Parked] = []
+        """Who holds his locks and waits for a higher ceiling; the lock table may still take them from him."""
         self._active: dict[bytes, tuple[int, int]] = {}
         self._dead: dict[bytes, tuple[int, int]] = {}
         self._tokens = 0
 
     # ------------------------------------------------------------------ asking for locks
 
-    def acquire(
-        self, parked: Parked, priority_ts: int, wanted: Sequence[tuple[Span, LockMode]], policy: WaitPolicy
-    ) -> None:
+    def acquire(self, parked: Parked) -> None:
         """Ask for locks. The request goes on now, later, or is answered ABORTED. Raises OVERLOADED."""
-        if len(self._parked) >= self._max_parked:
+        if len(self._parked) + len(self._refused) >= self._max_parked:
             raise F1Error(Code.OVERLOADED, "too many requests wait for locks in this group; retry later")
+        self._ask(parked)
+
+    def _ask(self, parked: Parked) -> None:
         self._active[parked.txn] = (self.boot_us, _attempt_of(parked))
         self._tokens += 1
         parked.token = self._tokens
         result = self.locks.acquire(
             parked.txn,
-            Priority(priority_ts, parked.txn),
-            wanted,
-            policy=policy,
+            Priority(parked.priority_ts, parked.txn),
+            parked.wanted,
+            policy=parked.policy,
             token=parked.token,
             boot_us=self.boot_us,
         )
@@ -83,16 +98,16 @@ class LockQueue:
         if isinstance(result, Acquired):
             self._go(parked)
         elif isinstance(result, Refused):
-            self.kill(parked.txn, "an older transaction is in its way", _attempt_of(parked))
-            self.answer(parked, _aborted("an older transaction is in its way"))
+            parked.refused_us = parked.refused_us or self.boot_us
+            self._refused.append(parked)
         else:
             self._parked[parked.token] = parked
             self._parked_of.setdefault(parked.txn, set()).add(parked.token)
 
-    def join(self, ticket: Ticket, txn: TxnRef, others: Iterable[Parked]) -> bool:
-        """Let a duplicate of a commit or prepare that waits, here or among ``others``, wait with it."""
+    def join(self, ticket: Ticket, txn: TxnRef) -> bool:
+        """Let a duplicate of a commit or prepare that waits wait with it."""
         waiting = [self._parked[t] for t in sorted(self._parked_of.get(txn.unique, ()))]
-        for parked in [*waiting, *self._runnable, *others]:
+        for parked in [*waiting, *self._runnable, *self._refused, *self.for_ceiling]:
             request = parked.ticket.request
             if parked.txn != txn.unique or type(request) is not type(ticket.request):
                 continue
@@ -117,9 +132,18 @@ class LockQueue:
                 self._runnable.append(parked)
 
     def go_on(self) -> None:
-        """A fresh view is open: let everyone go on who has locks."""
+        """A fresh view is open: let everyone go on who has locks, and let those ask again who were refused."""
         while self._runnable:
             self._go(self._runnable.popleft())
+        for parked in sorted(self._refused, key=lambda p: (p.priority_ts, p.txn)):
+            # Whoever goes on may kill another that waits.
+            if parked in self._refused:
+                self._refused.remove(parked)
+                self._ask(parked)
+
+    def ask_again_us(self) -> int | None:
+        """Return when someone who was refused should ask again, in boot time."""
+        return self.boot_us + _ASK_AGAIN_US if self._refused else None
 
     def can_go_on(self) -> bool:
         """Tell whether someone has locks and waits for a fresh view."""
@@ -147,9 +171,10 @@ class LockQueue:
         self._dead[txn] = (self.boot_us, max(attempt, seen, before))
         for token in sorted(self._parked_of.get(txn, ())):
             self._fail(token, reason)
-        for parked in [p for p in self._runnable if p.txn == txn]:
-            self._runnable.remove(parked)
-            self.answer(parked, _aborted(reason))
+        for waiting in (self._runnable, self._refused, self.for_ceiling):
+            for parked in [p for p in waiting if p.txn == txn]:
+                waiting.remove(parked)
+                self.answer(parked, _aborted(reason))
         while len(self._dead) > _DEAD_SWEEP:
             oldest = next(iter(self._dead))
             if self._dead[oldest][0] > self.boot_us - _DEAD_KEPT_US:
@@ -164,11 +189,16 @@ class LockQueue:
 
     def expire(self, boot_us: int) -> list[Parked]:
         """Answer requests whose callers stopped waiting, and return them."""
-        late = [p for p in self._parked.values() if p.deadline_us <= boot_us]
-        for parked in late:
+        late = []
+        for parked in [p for p in self._parked.values() if p.deadline_us <= boot_us]:
+            if parked.token not in self._parked:
+                continue  # it got its locks because one before it gave up
+            late.append(parked)
             self._unpark(parked)
             self.granted(self.locks.cancel(parked.token))
             self.answer(parked, F1Error(Code.DEADLINE_EXCEEDED, "the locks were not free in time; retry"))
+        for parked in [p for p in self._refused if p.refused_us + _PATIENCE_US <= boot_us]:
+            self.kill(parked.txn, "an older transaction is in its way", _attempt_of(parked))
         return late
 
     def idle(self, before_us: int) -> list[bytes]:
@@ -184,7 +214,7 @@ class LockQueue:
 
     def all_parked(self) -> list[Parked]:
         """Return everyone who waits, oldest first."""
-        return [*(self._parked[token] for token in sorted(self._parked)), *self._runnable]
+        return [*(self._parked[token] for token in sorted(self._parked)), *self._runnable, *self._refused, *self.for_ceiling]
 
     def holders(self) -> int:
         """Return how many unprepared transactions hold or await locks."""

@@ -102,7 +102,6 @@ class Tenure:
         self._oracle = TimestampOracle()
         self._flights: dict[int, Flight] = {}
         self._busy: dict[bytes, int] = {}
-        self._for_ceiling: list[Parked] = []
         self._reads: list[Ticket] = []
         self._again: list[Ticket] = []
         self._undecided = LeaderSafeTime()
@@ -133,7 +132,7 @@ class Tenure:
                 self._out.send(ticket.reply, unknown)
             for ticket in flight.then:
                 self._out.send(ticket.reply, unknown)
-        parked = [*self._waiting.all_parked(), *self._for_ceiling]
+        parked = self._waiting.all_parked()
         for ticket in [t for p in parked for t in p.replies] + self._reads + self._again:
             self._out.send(ticket.reply, error)
 
@@ -148,14 +147,14 @@ class Tenure:
         for ticket in again:
             self.handle(ticket)
         self._waiting.go_on()
-        for parked in list(self._for_ceiling):
+        for parked in list(self._waiting.for_ceiling):
             # Whoever goes on may kill another that waits.
-            if parked in self._for_ceiling:
-                self._for_ceiling.remove(parked)
+            if parked in self._waiting.for_ceiling:
+                self._waiting.for_ceiling.remove(parked)
                 self._stamp(parked)
         waiting, self._reads = self._reads, []
         for ticket in waiting:
-            self._read(ticket)
+            self.handle(ticket)
 
     def tick(self) -> None:
         """Let go of requests whose caller stopped waiting, and of idle transactions (F1 section 5: ten seconds)."""
@@ -228,7 +227,8 @@ class Tenure:
             # A strong read keeps the timestamp that it is given first, however long it waits.
             ts = self._oracle.read_ts(now.tt, self._replica.usable_ceiling)
             ticket = Ticket(replace(request, timestamp=ts), ticket.reply, ticket.deadline_us)
-        else:
+        elif ts > self._oracle.last_ts:
+            # What is promised already may be further ahead than a clock that steps back allows.
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
         spans = reads.spans_of(request)
         if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):
@@ -257,11 +257,11 @@ class Tenure:
         if request.mode == LockMode.APPEND:
             raise F1Error(Code.INVALID_ARGUMENT, "a read takes SHARED or EXCLUSIVE locks")
         wanted = [(span, request.mode) for span in reads.spans_of(request)]
-        self._waiting.acquire(Parked(ticket, txn, [ticket]), request.priority_ts, wanted, WaitPolicy.WOUND_WAIT)
+        self._waiting.acquire(Parked(ticket, txn, [ticket], request.priority_ts, wanted, WaitPolicy.WOUND_WAIT))
 
     def _commit(self, ticket: Ticket, request: Commit) -> None:
         work = request.work
-        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn, self._for_ceiling):
+        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
         verdict = outcomes.judge_attempt(
             self._outcome_record(work.txn),
@@ -288,7 +288,7 @@ class Tenure:
 
     def _prepare(self, ticket: Ticket, request: Prepare) -> None:
         work = request.work
-        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn, self._for_ceiling):
+        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
         verdict = outcomes.judge_prepare(
             self._finished_record(work.txn),
@@ -319,7 +319,7 @@ class Tenure:
             raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); retry it")
         wanted = [(_span_of_write(w.key, w.key_offset), _mode_of_write(w.key_offset)) for w in work.writes]
         wanted += [(span, LockMode.SHARED) for p in work.preconditions for span in outcomes.spans_of(p)]
-        self._waiting.acquire(Parked(ticket, txn, [ticket]), work.priority_ts, wanted, policy)
+        self._waiting.acquire(Parked(ticket, txn, [ticket], work.priority_ts, wanted, policy))
 
     def _decide(self, ticket: Ticket, request: Decide) -> None:
         txn = request.txn
@@ -378,9 +378,6 @@ class Tenure:
 
     def _kill(self, txn: bytes, reason: str, attempt: int = 0) -> None:
         """Take everything from a transaction that is not prepared; later requests of it are refused."""
-        for parked in [p for p in self._for_ceiling if p.txn == txn]:
-            self._for_ceiling.remove(parked)
-            self._waiting.answer(parked, F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it"))
         self._waiting.kill(txn, reason, attempt)
 
     def _may_kill(self, txn: bytes) -> bool:
@@ -427,7 +424,7 @@ class Tenure:
             return
         if isinstance(ts, WaitForCeiling):
             self._replica.want_ceiling(ts.needed)
-            self._for_ceiling.append(parked)
+            self._waiting.for_ceiling.append(parked)
             return
         if isinstance(request, Commit):
             groups = tuple(group for group, _ in request.participants)
@@ -490,9 +487,11 @@ class Tenure:
                 self._undecided.end(command.txn.unique)
                 heapq.heappush(self._releases, (command.ts, command.txn.unique))
             case DecideCmd():
-                self._undecided.end(command.txn.unique)
-                self._prepared_since.pop(command.txn.unique, None)
-                heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
+                # Nothing ends with the abort of an attempt that is not the one prepared here.
+                if done.prepared is not None:
+                    self._undecided.end(command.txn.unique)
+                    self._prepared_since.pop(command.txn.unique, None)
+                    heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
             case PrepareCmd():
                 self._prepared_since[command.txn.unique] = now.boot_us
             case AbortCmd() | NewLeader() | GcOutcomesCmd():
@@ -521,9 +520,13 @@ class Tenure:
         """Return the earliest timestamp that locks or answers wait for."""
         return self._releases[0][0] if self._releases else None
 
+    def ask_again_us(self) -> int | None:
+        """Return when to look again at requests that were refused their locks, in boot time."""
+        return self._waiting.ask_again_us()
+
     def waits_for_ceiling(self) -> bool:
         """Tell whether a commit or a read waits for a higher ceiling or another commit."""
-        return bool(self._for_ceiling or self._reads)
+        return bool(self._waiting.for_ceiling or self._reads)
 
     def holder(self) -> tuple[bytes, int] | None:
         """Return (transaction, timestamp) of who holds safe time back, for status."""
