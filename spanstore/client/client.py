@@ -32,6 +32,7 @@ from spanstore.placement.range_map import RangeMap
 
 T = TypeVar("T")
 
+_FAREWELL_S = 2.0
 DEADLINE_S = 30.0
 """How long after its start a commit may still get its timestamp (the write fence)."""
 
@@ -239,7 +240,10 @@ class SpanClient:
         return {servers[name]: answer for name, answer in zip(names, answers, strict=True)}
 
     async def close(self) -> None:
-        """Stop what runs in the background and end the streams."""
+        """Let decisions and releases that are on their way arrive, for a moment, and end the streams."""
+        if self._tasks:
+            # Without them the servers find out by themselves, but rows stay locked until then.
+            await asyncio.wait(list(self._tasks), timeout=_FAREWELL_S)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
