@@ -1,0 +1,90 @@
+"""`f1 status` and `f1 range list`: what servers answer, put together."""
+
+import csv
+import io
+import json
+
+import msgspec
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.placement.range_map import spread_tables
+from spanstore.tools.ranges import leaders_of, range_rows, readable, to_csv
+from spanstore.tools.status import summarise
+
+
+def group(
+    number: int, role: str = "follower", *, lease: bool = False, chosen: int = 9, applied: int = 9
+) -> pb.GroupStatus:
+    return pb.GroupStatus(
+        group=number, role=role, lease_valid=lease, chosen_index=chosen, applied_index=applied, safe_ts=1_000_000
+    )
+
+
+ANSWERS: dict[str, pb.StatusReply | F1Error] = {
+    "h:1": pb.StatusReply(
+        name="span-b1", zone="b", cluster_id="c", now_latest=1_250_000, groups=[group(0), group(1, applied=7)]
+    ),
+    "h:2": pb.StatusReply(
+        name="span-a1",
+        zone="a",
+        cluster_id="c",
+        now_latest=1_200_000,
+        groups=[group(0, "leader", lease=True), group(1, "leader", lease=False, chosen=8)],
+    ),
+    "h:3": F1Error(Code.UNAVAILABLE, "connection refused"),
+}
+
+
+def test_leaders_hold_a_lease() -> None:
+    assert leaders_of(ANSWERS) == {0: "span-a1"}
+
+
+def test_servers_and_groups_are_put_together() -> None:
+    status = summarise(ANSWERS)
+    assert [(row.name, row.address, row.leads, row.replicas, row.error) for row in status.servers] == [
+        ("", "h:3", 0, 0, "UNAVAILABLE: connection refused"),
+        ("span-a1", "h:2", 1, 2, ""),
+        ("span-b1", "h:1", 0, 2, ""),
+    ]
+    zero, one = status.groups
+    assert (zero.leader, zero.lease_valid, zero.replicas, zero.safe_lag_ms) == (
+        "span-a1",
+        True,
+        ("span-a1", "span-b1"),
+        200,
+    )
+    # Nobody leads group 1 with a lease: the replica that is furthest along speaks for it.
+    assert (one.leader, one.chosen, one.behind, one.safe_lag_ms) == ("", 9, {"span-b1": 2}, 250)
+    assert (status.cluster_id, status.safe_lag_ms) == ("c", 250)
+
+
+def test_nobody_answers() -> None:
+    status = summarise({"h:3": ANSWERS["h:3"]})
+    assert (status.groups, status.safe_lag_ms, len(status.servers)) == ([], None, 1)
+
+
+def test_ranges_are_shown_with_leaders_and_readable_borders() -> None:
+    rows = range_rows(spread_tables([0, 1, 2], tables=3), {1: "span-a1"})
+    assert [(row.first, row.last, row.group, row.leader) for row in rows] == [
+        ("-inf", "1", 0, ""),
+        ("1", "2", 1, "span-a1"),
+        ("2", "3", 2, ""),
+        ("3", "4", 1, "span-a1"),
+        ("4", "+inf", 2, ""),
+    ]
+    assert bytes.fromhex(rows[1].start) == tuples.encode((1,))
+    assert rows[-1].end == "ff"
+
+
+def test_keys_are_readable_or_hexadecimal() -> None:
+    assert readable(tuples.encode((7, "tea", b"\x00"))) == "7/tea/b'\\x00'"
+    assert readable(b"\x01\x02") == "0x0102"
+
+
+def test_csv_and_json_have_the_same_rows() -> None:
+    rows = range_rows(spread_tables([0, 1], tables=2), {})
+    parsed = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    decoded = json.loads(msgspec.json.encode(rows))
+    assert [{name: str(value) for name, value in row.items()} for row in decoded] == parsed
