@@ -1,0 +1,195 @@
+"""What DDL says, before names are looked up: the output of :mod:`f1server.catalog.ddl`."""
+
+from dataclasses import dataclass, field
+
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a source text: lines and columns count from 1."""
+
+    line: int = 0
+    column: int = 0
+    file: str = ""
+
+    def error(self, code: Code, message: str) -> F1Error:
+        """Return an error that points here, in its text and in its details."""
+        if not self.line:
+            return F1Error(code, message)
+        place = f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}, column {self.column}"
+        details = {"line": str(self.line), "column": str(self.column)}
+        if self.file:
+            details["file"] = self.file
+        return F1Error(code, f"{message} ({place})", details=details)
+
+
+NOWHERE = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """``REFERENCES table (columns)``; no columns: the primary key."""
+
+    table: str
+    columns: tuple[str, ...] = ()
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDef:
+    """``CHECK (sql)``; no name: one is made."""
+
+    sql: str
+    name: str = ""
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueDef:
+    """``UNIQUE (columns)``."""
+
+    columns: tuple[str, ...]
+    name: str = ""
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeyDef:
+    """``FOREIGN KEY (columns) REFERENCES ...``."""
+
+    columns: tuple[str, ...]
+    references: Reference
+    name: str = ""
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LockDef:
+    """``LOCK name (columns)``: these columns are covered by a lock of their own (F1 section 5.1)."""
+
+    name: str
+    columns: tuple[str, ...]
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDef:
+    """A column of CREATE TABLE; its inline constraints were moved to the table, NOT NULL and DEFAULT excepted."""
+
+    name: str
+    type: ColumnType
+    not_null: bool = False
+    default_sql: str = ""
+    untracked: bool = False
+    renamed_from: str = ""
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE. ``key`` None: no primary key. ``as_query``: CREATE TABLE AS, with ``as_names`` for its columns."""
+
+    name: str
+    columns: tuple[ColumnDef, ...] = ()
+    key: tuple[str, ...] | None = None
+    parent: str = ""
+    cascade: bool = False
+    uniques: tuple[UniqueDef, ...] = ()
+    checks: tuple[CheckDef, ...] = ()
+    foreign_keys: tuple[ForeignKeyDef, ...] = ()
+    locks: tuple[LockDef, ...] = ()
+    untracked: bool = False
+    if_not_exists: bool = False
+    renamed_from: str = ""
+    as_query: str = ""
+    as_names: tuple[str, ...] = ()
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexColumn:
+    """A column, or a path into a proto column: the column's name and the fields."""
+
+    path: tuple[str, ...]
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """CREATE INDEX."""
+
+    name: str
+    table: str
+    columns: tuple[IndexColumn, ...]
+    unique: bool = False
+    local: bool = False
+    storing: tuple[str, ...] = ()
+    if_not_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE VIEW; with names for its columns, ``sql`` is wrapped already."""
+
+    name: str
+    sql: str
+    or_replace: bool = False
+    if_not_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """CREATE DATABASE."""
+
+    name: str
+    if_not_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE."""
+
+    names: tuple[str, ...]
+    if_exists: bool = False
+    cascade: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """DROP INDEX."""
+
+    names: tuple[str, ...]
+    if_exists: bool = False
+    cascade: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """DROP VIEW."""
+
+    names: tuple[str, ...]
+    if_exists: bool = False
+    cascade: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """DROP DATABASE."""
+
+    name: str
+    if_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+SchemaStatement = CreateTable | CreateIndex | CreateView | DropTable | DropIndex | DropView
+"""Statements that change the schema of one database."""
+
+DdlStatement = SchemaStatement | CreateDatabase | DropDatabase
