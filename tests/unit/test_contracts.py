@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
-OURS = ("f1common", "spanstore", "f1", "f1deploy")
+OURS = ("f1common", "f1server", "spanstore", "f1", "f1deploy")
 
 # Module that imports, what it imports, and a word of the contract that must break.
 FORBIDDEN = (
@@ -29,6 +29,9 @@ FORBIDDEN = (
     ("spanstore.group.driver", "asyncio", "Cores are pure"),
     ("spanstore.runtime.main", "spanstore.testing", "Layers"),
     ("f1common.ids", "spanstore.engine", "f1common imports none"),
+    ("f1server.catalog.schema", "f1server.rows", "Layers of the database"),
+    ("f1server.catalog.compile", "spanstore.client", "The schema is pure"),
+    ("spanstore.client.router", "f1server.catalog", "The storage tier"),
     ("f1.cli", "spanstore.client", "The client library"),
     ("f1.cli", "f1deploy.cli", "The client library"),
     ("f1deploy.cli", "spanstore.runtime.main", "Deployment"),
@@ -51,6 +54,8 @@ ALLOWED = (
     ("spanstore.paxos.replica", "random"),
     ("spanstore.engine.lmdb_engine", "lmdb"),
     ("f1deploy.cli", "spanstore.client"),
+    ("f1server.session", "f1server.txn"),
+    ("f1server.catalog.store", "spanstore.client"),
     ("f1.cli", "f1common.ids"),
 )
 
