@@ -48,7 +48,10 @@ class SpanClient:
         rng: random.Random,
         channels: ChannelCache | None = None,
     ) -> None:
-        """Take some spanservers' addresses. ``clock`` must be within its bound: reads of several groups rest on it."""
+        """Take some spanservers' addresses. ``clock`` must be within its bound: reads of several groups rest on it.
+
+        ``rng`` gives commit ids, so outside the simulator it must never repeat itself: ``random.SystemRandom()``.
+        """
         self._own_channels = channels is None
         self._channels = channels if channels is not None else ChannelCache()
         self._clock = clock

@@ -104,7 +104,8 @@ def make_store(spec: StoreSpec, seed: int) -> Store:
 
     match spec.kind:
         case "f1db":
-            return SpanStore(spec.addresses, spec.clock, random.Random(seed))
+            # Not the seed: commit ids come from here, and two processes must never draw the same ones.
+            return SpanStore(spec.addresses, spec.clock, random.SystemRandom())
         case "etcd":
             return EtcdStore(spec.addresses)
         case _:
