@@ -37,6 +37,7 @@ from spanstore.group.requests import (
 from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.storage import DiskLog, load_hard_state, put_effects
 from spanstore.group.tenure import Tenure
+from spanstore.mvcc.placeholders import check_places
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
 from spanstore.paxos.effects import Effects
@@ -45,7 +46,7 @@ from spanstore.paxos.replica import Replica, Role
 from spanstore.placement.range_map import OwnedRanges
 from spanstore.txn import outcomes
 from spanstore.txn.commands import NewLeader, PrepareCmd, TxnRef, encode_command
-from spanstore.txn.spans import Span
+from spanstore.txn.spans import Span, check_span
 
 _MAX_UNIQUE_BYTES = 16
 
@@ -367,13 +368,16 @@ class Group:
         request = ticket.request
         if isinstance(request, LockRead | Decide | Outcome | Release):
             _validate_txn(request.txn)
+        if isinstance(request, Outcome):
+            # Only the owner of the anchor decides: two groups that did could decide differently.
+            reads.check_owned(self._owned, [Span(request.txn.anchor)], self.group)
         if isinstance(request, Read | LockRead | Settle):
             for wanted in request.ranges:
                 if wanted.end <= wanted.start:
                     raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
-            reads.check_owned(self._owned, reads.spans_of(request), self.group)
             for key in () if isinstance(request, Settle) else request.keys:
                 check_key(key)
+            reads.check_owned(self._owned, reads.spans_of(request), self.group)
         elif isinstance(request, Commit | Prepare):
             _validate_work(request, self._owned, self.group)
 
@@ -388,17 +392,22 @@ def _validate_txn(txn: TxnRef) -> None:
 def _validate_work(request: Commit | Prepare, owned: OwnedRanges, group: int) -> None:
     work = request.work
     _validate_txn(work.txn)
-    if isinstance(request, Prepare) and not work.deadline:
-        raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")
     spans = [span for p in work.preconditions for span in outcomes.spans_of(p)]
+    for span in spans:
+        check_span(span)
+    for write in work.writes:
+        # What a replica refuses when it applies it would stop the group for ever.
+        check_key(write.key)
+        check_places(write.key, write.key_offset if write.key_offset >= 0 else None, write.value, write.value_offsets)
     if isinstance(request, Commit):
-        # Only the owner of the anchor may decide: two groups that decide about one id could decide differently.
         spans.append(Span(work.txn.anchor))
     reads.check_owned(owned, spans + [Span(write.key) for write in work.writes], group)
-    for write in work.writes:
-        check_key(write.key)
-        if write.key_offset >= 0 and (write.key_offset == 0 or write.key_offset + 8 > len(write.key)):
-            raise F1Error(Code.INVALID_ARGUMENT, "the commit timestamp's place lies outside the key")
-        length = len(write.value) if write.value is not None else 0
-        if any(offset + 8 > length for offset in write.value_offsets):
-            raise F1Error(Code.INVALID_ARGUMENT, "the commit timestamp's place lies outside the value")
+    if isinstance(request, Prepare):
+        if not work.deadline:
+            raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")
+        if owned.has_key(work.txn.anchor):
+            raise F1Error(
+                Code.WRONG_RANGE,
+                f"group {group} owns the anchor: it coordinates; refresh the range map",
+                retryable=True,
+            )

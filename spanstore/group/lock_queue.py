@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import Commit, LockRead, Prepare
 from spanstore.txn.commands import TxnRef
@@ -74,12 +74,12 @@ class LockQueue:
 
     def acquire(self, parked: Parked) -> None:
         """Ask for locks. The request goes on now, later, or is answered ABORTED. Raises OVERLOADED."""
-        if len(self._parked) + len(self._refused) >= self._max_parked:
+        if len(self._parked) + len(self._refused) >= self._max_parked and parked.txn not in self._active:
+            # Whoever holds locks goes on, or those who wait for him would wait for ever.
             raise F1Error(Code.OVERLOADED, "too many requests wait for locks in this group; retry later")
         self._ask(parked)
 
     def _ask(self, parked: Parked) -> None:
-        self._active[parked.txn] = (self.boot_us, _attempt_of(parked))
         self._tokens += 1
         parked.token = self._tokens
         result = self.locks.acquire(
@@ -90,13 +90,14 @@ class LockQueue:
             token=parked.token,
             boot_us=self.boot_us,
         )
+        self._active[parked.txn] = (self.boot_us, _attempt_of(parked))
         for txn in result.wounded:
             self._bury(txn, "an older transaction wounded it")
         for token in result.dropped:
             self._fail(token, "an older transaction wounded it")
         self.granted(result.granted)
         if isinstance(result, Acquired):
-            self._go(parked)
+            self._answering_errors(self._go, parked)
         elif isinstance(result, Refused):
             parked.refused_us = parked.refused_us or self.boot_us
             self._refused.append(parked)
@@ -130,16 +131,29 @@ class LockQueue:
             if parked is not None:
                 self._unpark(parked)
                 self._runnable.append(parked)
+                if parked.txn in self._active:
+                    # It was not idle while it waited.
+                    self._active[parked.txn] = (self.boot_us, self._active[parked.txn][1])
 
     def go_on(self) -> None:
         """A fresh view is open: let everyone go on who has locks, and let those ask again who were refused."""
         while self._runnable:
-            self._go(self._runnable.popleft())
+            self._answering_errors(self._go, self._runnable.popleft())
         for parked in sorted(self._refused, key=lambda p: (p.priority_ts, p.txn)):
             # Whoever goes on may kill another that waits.
             if parked in self._refused:
                 self._refused.remove(parked)
-                self._ask(parked)
+                self._answering_errors(self._ask, parked)
+
+    def _answering_errors(self, step: Callable[[Parked], None], parked: Parked) -> None:
+        """Take a step whose error is the end of its transaction, not of the replica."""
+        try:
+            step(parked)
+        except InvariantViolation:
+            raise
+        except F1Error as error:
+            self.kill(parked.txn, error.message, _attempt_of(parked))
+            self.answer(parked, error)
 
     def ask_again_us(self) -> int | None:
         """Return when someone who was refused should ask again, in boot time."""
@@ -214,7 +228,8 @@ class LockQueue:
 
     def all_parked(self) -> list[Parked]:
         """Return everyone who waits, oldest first."""
-        return [*(self._parked[token] for token in sorted(self._parked)), *self._runnable, *self._refused, *self.for_ceiling]
+        parked = [self._parked[token] for token in sorted(self._parked)]
+        return [*parked, *self._runnable, *self._refused, *self.for_ceiling]
 
     def holders(self) -> int:
         """Return how many unprepared transactions hold or await locks."""

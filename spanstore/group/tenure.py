@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from f1common.clock import Now
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader
 from spanstore.group import reads
@@ -151,7 +151,8 @@ class Tenure:
             # Whoever goes on may kill another that waits.
             if parked in self._waiting.for_ceiling:
                 self._waiting.for_ceiling.remove(parked)
-                self._stamp(parked)
+                if not self._overtaken(parked):
+                    self._stamp(parked)
         waiting, self._reads = self._reads, []
         for ticket in waiting:
             self.handle(ticket)
@@ -216,6 +217,8 @@ class Tenure:
                     self._release(ticket, ticket.request)
                 case SafeTimeQuery():
                     raise F1Error(Code.INTERNAL, "a replica answers for its safe time itself")
+        except InvariantViolation:
+            raise
         except F1Error as error:
             self._out.send(ticket.reply, error)
 
@@ -263,6 +266,8 @@ class Tenure:
         work = request.work
         if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
+        if work.txn.unique in self._state.prepared:
+            raise F1Error(Code.FAILED_PRECONDITION, "the transaction is prepared here: another group decides about it")
         verdict = outcomes.judge_attempt(
             self._outcome_record(work.txn),
             work.txn.attempt,
@@ -327,6 +332,8 @@ class Tenure:
             return
         prepared = self._state.prepared.get(txn.unique)
         if prepared is not None and prepared.txn.attempt == txn.attempt:
+            if request.ts is not None and request.ts <= prepared.prepare_ts:
+                raise F1Error(Code.INVALID_ARGUMENT, "no coordinator commits at or below a prepare timestamp")
             self._propose(DecideCmd(txn, request.ts), txn.unique, [ticket], 0)
             return
         finished = self._finished_record(txn)
@@ -384,11 +391,19 @@ class Tenure:
         """What is in the log on its way, or prepared, can no longer die here, whatever its client sends."""
         return txn not in self._busy and not self._locks.is_prepared(txn)
 
+    def _overtaken(self, parked: Parked) -> bool:
+        """Tell whether another request of its transaction was logged meanwhile; then it is judged again after that."""
+        if self._may_kill(parked.txn):
+            return False
+        index = self._busy.get(parked.txn)
+        later = self._again if index is None else self._flights[index].then
+        later.extend(parked.replies)
+        return True
+
     def _go(self, parked: Parked) -> None:
         """The request holds its locks."""
         request = parked.ticket.request
-        if not self._may_kill(parked.txn):
-            self._waiting.answer(parked, F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing"))
+        if self._overtaken(parked):
             return
         if isinstance(request, LockRead):
             found = reads.read_rows(self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config)

@@ -1,0 +1,113 @@
+"""What a group refuses before anything is locked or logged: bad input never reaches the log, where it would stay."""
+
+import pytest
+
+from f1common.errors import Code
+from spanstore.group.requests import (
+    Commit,
+    Decide,
+    LockRead,
+    Outcome,
+    Prepare,
+    RangeRead,
+    Read,
+    Release,
+    Request,
+    Settle,
+    TxnWork,
+)
+from spanstore.mvcc.versions import MAX_USER_KEY_BYTES
+from spanstore.testing.replicas import EPOCH, MS, Replicas
+from spanstore.txn.commands import Write
+from spanstore.txn.locks import LockMode
+from spanstore.txn.outcomes import ExpectAbsent, ExpectUnchangedRange
+from tests.unit.group.kit import code, commit, far, group, lock, prepare, ref, value
+
+LONG = b"k" * (MAX_USER_KEY_BYTES + 1)
+
+
+def writing(*writes: Write) -> Commit:
+    return Commit(TxnWork(ref("t1"), EPOCH, writes))
+
+
+REFUSED: list[tuple[str, Request, Code]] = [
+    ("read of no key", Read(0, (b"",)), Code.INVALID_ARGUMENT),
+    ("read of a key that begins with ff", Read(0, (b"\xff",)), Code.INVALID_ARGUMENT),
+    ("read of a key that begins with 00", Read(0, (b"\x00k",)), Code.INVALID_ARGUMENT),
+    ("read of a long key", Read(0, (LONG,)), Code.KEY_TOO_LONG),
+    ("read of another group's key", Read(0, (b"zz",)), Code.WRONG_RANGE),
+    ("empty range", Read(0, (), (RangeRead(b"k", b"k"),)), Code.INVALID_ARGUMENT),
+    ("range upside down", Read(EPOCH, (), (RangeRead(b"m", b"k"),)), Code.INVALID_ARGUMENT),
+    ("range over the border", Read(0, (), (RangeRead(b"k", b"z1"),)), Code.WRONG_RANGE),
+    ("settling over the border", Settle(EPOCH, (RangeRead(b"k", b"z1"),)), Code.WRONG_RANGE),
+    ("lock of another group's key", lock(ref("t1"), b"zz"), Code.WRONG_RANGE),
+    ("lock of an empty range", lock(ref("t1"), ranges=[(b"k", b"k")]), Code.INVALID_ARGUMENT),
+    ("append lock of a reader", LockRead(ref("t1"), EPOCH, LockMode.APPEND, (b"k",)), Code.INVALID_ARGUMENT),
+    ("no unique id", commit(ref(""), {b"k": b"v"}), Code.INVALID_ARGUMENT),
+    ("a unique id of 17 bytes", commit(ref("u" * 17), {b"k": b"v"}), Code.INVALID_ARGUMENT),
+    ("attempt 0", commit(ref("t1", 0), {b"k": b"v"}), Code.INVALID_ARGUMENT),
+    ("no unique id to release", Release(ref("")), Code.INVALID_ARGUMENT),
+    ("no unique id to decide about", Decide(far(""), None), Code.INVALID_ARGUMENT),
+    ("a long anchor", commit(ref("t1", anchor=LONG), {b"k": b"v"}), Code.KEY_TOO_LONG),
+    ("an anchor elsewhere", commit(far("t1"), {b"k": b"v"}), Code.WRONG_RANGE),
+    ("outcome of an anchor elsewhere", Outcome(far("t1")), Code.WRONG_RANGE),
+    ("inquiry about an anchor elsewhere", Outcome(far("t1"), inquiry=True), Code.WRONG_RANGE),
+    ("prepare at the coordinator", prepare(ref("t1"), {b"k": b"v"}), Code.WRONG_RANGE),
+    ("prepare without a deadline", prepare(far("t1"), {b"k": b"v"}, deadline=0), Code.INVALID_ARGUMENT),
+    ("write of another group's key", commit(ref("t1"), {b"zz": b"v"}), Code.WRONG_RANGE),
+    ("write of a long key", commit(ref("t1"), {LONG: b"v"}), Code.KEY_TOO_LONG),
+    ("write of no key", commit(ref("t1"), {b"": b"v"}), Code.INVALID_ARGUMENT),
+    ("test of another group's key", commit(ref("t1"), {b"k": b"v"}, tests=[ExpectAbsent(b"zz")]), Code.WRONG_RANGE),
+    (
+        "test of an empty range",
+        commit(ref("t1"), {b"k": b"v"}, tests=[ExpectUnchangedRange(b"m", b"k", 0)]),
+        Code.INVALID_ARGUMENT,
+    ),
+    ("timestamp without a key before it", writing(Write(b"12345678", b"v", 0)), Code.INVALID_ARGUMENT),
+    ("timestamp past the key", writing(Write(b"k1234567", b"v", 1)), Code.INVALID_ARGUMENT),
+    ("timestamp past the value", writing(Write(b"k", b"1234567", -1, (0,))), Code.INVALID_ARGUMENT),
+    ("timestamp before the value", writing(Write(b"k", b"12345678", -1, (-1,))), Code.INVALID_ARGUMENT),
+    ("timestamps over each other", writing(Write(b"k", b"0123456789", -1, (0, 2))), Code.INVALID_ARGUMENT),
+    ("timestamp in a deletion", writing(Write(b"k", None, -1, (0,))), Code.INVALID_ARGUMENT),
+]
+
+
+@pytest.mark.parametrize(("request_", "expected"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_request_is_refused_and_leaves_nothing_behind(request_: Request, expected: Code) -> None:
+    with group() as world:
+        leader = world.members["a"].live
+        before = leader.replica.last_index
+        assert code(world.get("a", request_)) is expected
+        world.run(20 * MS)
+        assert leader.replica.last_index == before
+        assert leader.view(world.now("a")).locked_transactions == 0
+
+
+@pytest.mark.parametrize(("request_", "expected"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_follower_refuses_in_the_same_words_or_does_not_lead(request_: Request, expected: Code) -> None:
+    with group() as world:
+        assert code(world.get("b", request_)) in (expected, Code.NOT_LEADER)
+
+
+def test_longest_key_is_written_read_and_is_an_anchor() -> None:
+    key = LONG[:-1]
+    with group() as world:
+        world.get("a", commit(ref("u" * 16, anchor=key), {key: b"v"}))
+        assert value(world, "a", key) == b"v"
+
+
+def test_owner_of_several_ranges_owns_no_key_between_them() -> None:
+    with Replicas(owned=((b"a", b"c"), (b"e", b"g"))) as world:
+        world.lead("a")
+        assert code(world.get("a", Read(0, (b"d",)))) is Code.WRONG_RANGE
+        assert code(world.get("a", Read(0, (b"c",)))) is Code.WRONG_RANGE
+        assert code(world.get("a", Read(0, (), (RangeRead(b"b", b"f"),)))) is Code.WRONG_RANGE
+        assert value(world, "a", b"e") is None
+
+
+def test_decision_at_or_below_the_prepare_timestamp_is_refused() -> None:
+    with group() as world:
+        answer = world.get("a", prepare(far("t1"), {b"k": b"v"}))
+        ts = answer.prepare_ts  # type: ignore[union-attr]
+        assert code(world.get("a", Decide(far("t1"), ts))) is Code.INVALID_ARGUMENT
+        assert code(world.get("a", Prepare(prepare(far("t1", 2), {}).work, 7))) is Code.ABORTED  # still prepared
