@@ -373,7 +373,7 @@ class Replica:
             self._answer(message, ok=False, index=self._log.last_index if gap else self._chosen)
             return
         self._chosen = max(self._chosen, min(message.chosen_index, match))
-        self._all_hold = max(self._all_hold, min(message.truncate_below, match))
+        self._all_hold = max(self._all_hold, message.truncate_below)
         self._answer(message, ok=True, index=match)
 
     def _grant(self, sender: str, message: Accept, boot_us: int) -> None:
@@ -549,7 +549,6 @@ class Replica:
         self._promised = ballot
         self._note_round(ballot)
         self._hard_state_changed = True
-        self._accepted = None  # to a leader that has just been deposed: of no use to anybody
 
     def _note_round(self, ballot: Ballot) -> None:
         if ballot.round > self._seen_round:
@@ -576,7 +575,7 @@ class Replica:
         """Return below which index the log may go now, in steps: what every voter holds and this one has applied."""
         keep = self._config.log_keep_entries
         # The entry at the border stays: it is the previous one of the first that an acceptor may need.
-        limit = min(self._all_hold, self._applied, self._log.durable_index)
+        limit = min(self._all_hold, self._applied)
         if limit < self._log.first_index + max(1, keep // 16):
             return None
         self._log.first_index = limit

@@ -205,6 +205,84 @@ def test_a_follower_takes_no_proposals() -> None:
     assert not replica.flush(at(0)).append
 
 
+def test_two_leaders_in_a_turn_leave_the_log_of_the_second_and_one_answer() -> None:
+    replica, disk = make()
+    old, new = Ballot(1, "b"), Ballot(2, "c")
+    first = LogEntry(1, old, b"1")
+    replica.step("b", accept(old, None, first), at(10))
+    turn(replica, disk, 10)
+    replica.step("b", accept(old, first, LogEntry(2, old, b"x"), LogEntry(3, old, b"x")), at(11))
+    replica.step("c", accept(new, None, LogEntry(1, new, b"y"), chosen=1), at(11))
+    assert replica.take_chosen(100) == [], "what is on disk at 1 is not what is chosen there"
+    effects = turn(replica, disk, 11)
+    assert effects.truncate_from == 1 and disk.log == [LogEntry(1, new, b"y")]
+    assert effects.hard_state is not None and effects.hard_state.promised == new
+    ((to, answer),) = effects.send_synced
+    assert to == "c" and isinstance(answer, Accepted) and answer.ballot == new and answer.match_index == 1
+
+
+# The acceptor's side.
+
+
+def test_nothing_is_promised_below_a_promise() -> None:
+    replica, disk = make()
+    replica.step("c", Prepare(Ballot(2, "c"), 0, NO_BALLOT), at(2000))
+    turn(replica, disk, 2000)
+    replica.step("b", Prepare(Ballot(2, "b"), 0, NO_BALLOT), at(9000))
+    effects = turn(replica, disk, 9000)
+    assert not effects.send_synced
+    assert effects.send_now == [("b", Promise(Ballot(2, "b"), False, Ballot(2, "c"), Ballot(2, "c"), 0))]
+
+
+def test_a_repeated_prepare_is_promised_again() -> None:
+    replica, disk = make()
+    for _ in range(2):
+        replica.step("c", Prepare(Ballot(2, "c"), 0, NO_BALLOT), at(2000))
+        assert [m.granted for _, m in turn(replica, disk, 2000).send_synced if isinstance(m, Promise)] == [True]
+
+
+def pre_voted(replica: Replica, disk: Disk, ballot: Ballot, now: int) -> bool:
+    replica.step(ballot.replica, PreVote(ballot, 99, Ballot(9, "z")), at(now))
+    (reply,) = [m for _, m in turn(replica, disk, now).send_now if isinstance(m, PreVoteReply)]
+    return reply.granted
+
+
+def test_a_fresh_promise_keeps_others_from_asking_for_an_election_timeout() -> None:
+    replica, disk = make()
+    replica.step("b", Prepare(Ballot(1, "b"), 0, NO_BALLOT), at(2000))
+    assert not pre_voted(replica, disk, Ballot(5, "c"), 2299)
+    assert pre_voted(replica, disk, Ballot(5, "c"), 2300)
+
+
+def test_a_candidate_in_an_election_says_no_to_others() -> None:
+    replica, disk = make()
+    replica.tick(at(2000))
+    (question, _) = [m for _, m in turn(replica, disk, 2000).send_now]
+    assert pre_voted(replica, disk, Ballot(5, "c"), 2000), "asking costs nothing"
+    replica.step("b", PreVoteReply(question.ballot, True, NO_BALLOT), at(2000))
+    assert not pre_voted(replica, disk, Ballot(6, "c"), 2000)
+
+
+def test_a_candidate_waits_for_the_grant_to_end_and_a_little_more() -> None:
+    replica, disk = make()
+    replica.step("b", accept(Ballot(1, "b"), None), at(2000))
+    due = replica.next_wakeup(at(2000))
+    assert 3000 < due < 3300
+    replica._deadline = 0  # whatever becomes of the delay, the grant forbids it
+    replica.tick(at(2999))
+    assert not turn(replica, disk, 2999).send_now and replica.leader == "b"
+    assert replica.next_wakeup(at(2999)) == due
+    replica.tick(at(due))
+    assert len(turn(replica, disk, due).send_now) == 2
+
+
+def test_a_promise_restarts_the_election_timeout() -> None:
+    replica, disk = make()
+    replica.step("b", Prepare(Ballot(1, "b"), 0, NO_BALLOT), at(5000))
+    turn(replica, disk, 5000)
+    assert 5300 <= replica.next_wakeup(at(5000)) < 5600
+
+
 # The leader's side.
 
 
@@ -275,13 +353,23 @@ def test_an_old_gap_report_is_not_believed_twice() -> None:
 
 
 def test_a_gap_report_without_progress_waits_for_the_heartbeat() -> None:
+    replica, disk = leader(replace(CONFIG, max_accept_bytes=1, max_inflight_bytes=1))
+    for _ in range(9):
+        replica.propose(b"x")
+    turn(replica, disk, 2000)
+    replica.step("b", Accepted(replica.ballot, replica.ballot, False, 0, 99, 2000, 0), at(2050))
+    assert turn(replica, disk, 2050).send_now == []
+    assert len(turn(replica, disk, 2100).send_now) == 2
+
+
+def test_an_answer_cannot_match_more_than_there_is() -> None:
     replica, disk = leader()
     replica.propose(b"x")
     turn(replica, disk, 2000)
-    for time in (2050, 2051):
-        replica.step("b", Accepted(replica.ballot, replica.ballot, False, 0, 0, time, 0), at(time))
-        turn(replica, disk, time)
-    assert turn(replica, disk, 2052).send_now == []
+    replica.step("b", accepted(replica, 10**6, 2000), at(2001))
+    assert replica.match("b") == replica.chosen_index == 1
+    replica.propose(b"y")
+    assert [m.prev_index for _, m in turn(replica, disk, 2002).send_now if isinstance(m, Accept)] == [1, 1]
 
 
 def test_a_log_cut_under_an_acceptor_that_went_back_starts_at_the_cut() -> None:
@@ -318,6 +406,35 @@ def test_a_transfer_is_refused_unless_the_heir_has_everything() -> None:
     assert not replica.lease_valid(2001)
     effects = replica.flush(at(2001))
     assert effects.lost_leadership and effects.send_synced == [("b", TransferLeadership(Ballot(1, "a"), 2500))]
+
+
+def test_an_heir_is_told_no_less_than_the_floor() -> None:
+    replica, disk = make()
+    disk.hard_state = HardState(NO_BALLOT, 5000, 1000)
+    replica, disk = make(disk=disk)
+    replica.tick(at(2000))
+    (question, _) = [m for _, m in turn(replica, disk, 2000).send_now]
+    replica.step("b", PreVoteReply(question.ballot, True, NO_BALLOT), at(2000))
+    turn(replica, disk, 2000)
+    replica.step("b", Promise(question.ballot, True, question.ballot, NO_BALLOT, 7000), at(2000))
+    assert replica.ceiling_floor == 7000
+    turn(replica, disk, 2000)
+    assert disk.hard_state.ceiling > 7000, "a ceiling at the floor leaves no timestamp to give"
+    assert replica.transfer("b", 0, at(2001))
+    assert [m.highest_ts for _, m in turn(replica, disk, 2001).send_synced if isinstance(m, TransferLeadership)] == [
+        7000
+    ]
+
+
+def test_a_restarted_heir_does_not_take_over() -> None:
+    """Its quarantine may hide a lease of another ballot than the released one."""
+    replica, disk = make("b", now=1000)
+    replica.step("a", accept(Ballot(1, "a"), None), at(1999))
+    turn(replica, disk, 1999)
+    replica.step("a", TransferLeadership(Ballot(1, "a"), 50), at(1999))
+    assert replica.role is Role.FOLLOWER and not turn(replica, disk, 1999).send_synced
+    replica.step("a", TransferLeadership(Ballot(1, "a"), 50), at(2000))
+    assert len(turn(replica, disk, 2000).send_synced) == 2
 
 
 def test_released_ceilings_count_if_a_leader_came_between() -> None:
