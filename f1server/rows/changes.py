@@ -1,0 +1,187 @@
+"""Change batches: what one transaction changed under one root row, written with it (F1 section 6).
+
+A batch is a row under its root: the key holds the commit timestamp, which nobody knows while the batch is written
+(eight bytes are left for it), and the commit id, since two transactions may touch one root at the same timestamp. The
+timestamp and the root are not repeated in the value; :mod:`f1server.history` puts them in when it reads.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from f1common.encoding import tuple as tuples
+from f1common.encoding.row import Cell, decode_row, encode_row
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1server.catalog.schema import ElementState, Schema, Table
+from f1server.rows.keys import check_key_length
+from f1server.rows.layout import HISTORY_ID, layout
+from f1server.rows.values import Row, Value, same
+from spanstore.client import Write
+
+BATCH_CELL = 1
+"""The one cell of a stored batch: the bytes of a f1.db.ChangeBatch."""
+
+
+class ChangeKind(IntEnum):
+    """What became of a row; numbered as f1.db.Change.Kind."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row's change by one transaction: its first before, its last after.
+
+    ``before`` is empty for an INSERT, ``after`` for a DELETE; otherwise both hold the columns that changed, by id, NULL
+    included. An INSERT has all columns that are not NULL, as has a DELETE; the key's are in ``key`` alone.
+    """
+
+    kind: ChangeKind
+    table: str
+    table_id: int
+    key: tuple[Value, ...]
+    before: Row = field(default_factory=dict)
+    after: Row = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """All changes of one transaction under one root row, in key order: parents before children.
+
+    ``other_roots`` are the storage keys of the root rows of the transaction's other batches, which have the same
+    ``commit_ts`` and ``commit_id``. ``commit_ts`` is 0 until the batch has been read back.
+    """
+
+    root_table: str
+    root_key: tuple[Value, ...]
+    changes: tuple[Change, ...]
+    other_roots: tuple[bytes, ...] = ()
+    commit_ts: int = 0
+    commit_id: bytes = b""
+
+
+def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: Row | None) -> Change | None:
+    """Return the change from one image of a row to another; None if nothing changed that is tracked."""
+    if table.untracked or (before is None and after is None):
+        return None
+    tracked = [
+        c.id
+        for c in table.columns
+        if not c.untracked and c.id not in table.key_column_ids and c.state >= ElementState.WRITE_ONLY
+    ]
+    if before is None or after is None:
+        kind = ChangeKind.INSERT if before is None else ChangeKind.DELETE
+        old: Row = {i: v for i in tracked if (v := (before or {}).get(i)) is not None}
+        new: Row = {i: v for i in tracked if (v := (after or {}).get(i)) is not None}
+    else:
+        kind = ChangeKind.UPDATE
+        changed = [i for i in tracked if not same(before.get(i), after.get(i))]
+        if not changed:
+            return None
+        old = {i: before.get(i) for i in changed}
+        new = {i: after.get(i) for i in changed}
+    names = tuple(table.by_id[i].name for i in tracked if i in old or i in new)
+    return Change(kind, table.name, table.id, key, old, new, names)
+
+
+def batches_of(schema: Schema, changes: Iterable[tuple[Table, Change]], commit_id: bytes) -> dict[bytes, ChangeBatch]:
+    """Group changes, given in key order, into batches by the storage key of their root row."""
+    grouped: dict[bytes, tuple[Table, tuple[Value, ...], list[Change]]] = {}
+    for table, change in changes:
+        where = layout(schema, table)
+        root_key = change.key[: where.root_width]
+        storage_key = layout(schema, where.root).row_key(root_key)
+        grouped.setdefault(storage_key, (where.root, root_key, []))[2].append(change)
+    roots = tuple(sorted(grouped))
+    return {
+        storage_key: ChangeBatch(
+            root.name,
+            root_key,
+            tuple(found),
+            tuple(other for other in roots if other != storage_key),
+            commit_id=commit_id,
+        )
+        for storage_key, (root, root_key, found) in sorted(grouped.items())
+    }
+
+
+def batch_prefix(root_row_key: bytes) -> bytes:
+    """Return what the keys of all batches of a root begin with; ``root_row_key`` is the root row's storage key."""
+    return root_row_key + tuples.encode((HISTORY_ID,))
+
+
+def batch_write(root_row_key: bytes, batch: ChangeBatch) -> Write:
+    """Return the storage write of a batch, with the place for the commit timestamp in its key."""
+    prefix = batch_prefix(root_row_key)
+    key = prefix + tuples.timestamp_placeholder() + tuples.encode((batch.commit_id,))
+    check_key_length(key, f"a change of {batch.root_table}, the transaction's id included,")
+    return Write(key, encode_row({BATCH_CELL: encode_batch(batch)}), key_offset=len(prefix) + 1)
+
+
+def encode_batch(batch: ChangeBatch) -> bytes:
+    """Return the bytes of the f1.db.ChangeBatch, without what the key says."""
+    message = pb.ChangeBatch(root_table=batch.root_table, other_roots=batch.other_roots)
+    for change in batch.changes:
+        message.changes.append(change_to_pb(change))
+    return message.SerializeToString(deterministic=True)
+
+
+def change_to_pb(change: Change) -> pb.Change:
+    """Return the message of one change."""
+    return pb.Change(
+        kind=pb.Change.Kind.Name(change.kind.value),
+        table=change.table,
+        table_id=change.table_id,
+        key=tuples.encode(change.key),
+        before=encode_row(change.before) if change.kind is not ChangeKind.INSERT else b"",
+        after=encode_row(change.after) if change.kind is not ChangeKind.DELETE else b"",
+        columns=change.columns,
+    )
+
+
+def change_from_pb(message: pb.Change) -> Change:
+    """Read one change. Raises DATA_CORRUPTION."""
+    return Change(
+        ChangeKind(message.kind),
+        message.table,
+        message.table_id,
+        tuples.decode(message.key),
+        _values(decode_row(message.before)) if message.before else {},
+        _values(decode_row(message.after)) if message.after else {},
+        tuple(message.columns),
+    )
+
+
+def _values(cells: Mapping[int, Cell]) -> Row:
+    return dict(cells)  # type: ignore[arg-type]
+
+
+def decode_batch(root_key: tuple[Value, ...], commit_ts: int, commit_id: bytes, value: bytes) -> ChangeBatch:
+    """Read the value of a batch whose key was split already. Raises DATA_CORRUPTION."""
+    data = decode_row(value).get(BATCH_CELL)
+    try:
+        message = pb.ChangeBatch.FromString(data if isinstance(data, bytes) else b"\xff")
+        changes = tuple(change_from_pb(change) for change in message.changes)
+    except Exception as error:
+        raise F1Error(Code.DATA_CORRUPTION, f"a change batch of {commit_ts} cannot be read: {error}") from error
+    return ChangeBatch(message.root_table, root_key, changes, tuple(message.other_roots), commit_ts, commit_id)
+
+
+__all__ = [
+    "BATCH_CELL",
+    "Change",
+    "ChangeBatch",
+    "ChangeKind",
+    "batch_prefix",
+    "batch_write",
+    "batches_of",
+    "change_from_pb",
+    "change_of",
+    "change_to_pb",
+    "decode_batch",
+    "encode_batch",
+]

@@ -1,0 +1,34 @@
+"""Logical writes: what a transaction asks to change, by table, primary key and column id."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from f1server.rows.values import Value
+
+
+class WriteKind(IntEnum):
+    """What a write does; numbered as f1.db.LogicalWrite.Kind."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+    UPSERT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalWrite:
+    """One write of one row, by public names and column ids.
+
+    ``key`` holds the primary key, ``columns`` the columns to set: for an INSERT all that are not NULL, for an UPDATE
+    the assigned ones, key columns included if they change. A write of a row that is not there is NOT_FOUND if
+    ``must_exist``, otherwise it does nothing. ``defaults`` are for an UPSERT that turns out to insert.
+    """
+
+    kind: WriteKind
+    table: str
+    key: Mapping[int, Value]
+    columns: Mapping[int, Value] = field(default_factory=dict)
+    must_exist: bool = False
+    schema_version: int = 0
+    defaults: Mapping[int, Value] = field(default_factory=dict)
