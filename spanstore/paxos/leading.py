@@ -1,6 +1,7 @@
 """The leader's half of a replica: everything that one leadership, under one ballot, knows and does."""
 
 from f1common.clock import Now
+from f1common.errors import InvariantViolation
 from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.lease import Held
 from spanstore.paxos.log import LogTail
@@ -95,7 +96,7 @@ class Leading:
             prev_index = progress.next_index - 1
             prev_ballot = self._log.ballot_at(prev_index)
             if prev_ballot is None:
-                continue  # it lacks what every voter once had: it lost its disk, and only state transfer helps
+                raise InvariantViolation(f"entry {prev_index} is not in the log of its leader")
             accept = Accept(
                 ballot=self.ballot,
                 prev_index=prev_index,
@@ -144,7 +145,10 @@ class Leading:
         progress.fall_back(max(next_index, self._lowest_next()), boot_us)
 
     def _lowest_next(self) -> int:
-        """Return the first index that may have to be sent: every voter holds the one at the border of a cut log."""
+        """Return the first index that may have to be sent: every voter holds the one at the border of a cut log.
+
+        A voter that lost its disk reports a gap there with every heartbeat; only state transfer would help it.
+        """
         first = self._log.first_index
         return first + 1 if first > 1 else 1
 

@@ -162,3 +162,11 @@ def test_bytes_in_flight_are_those_sent_and_not_matched(steps: list[tuple[str, i
                 flying = []
         assert progress.inflight_bytes == sum(size for _, size in flying)
         assert progress.next_index > progress.match
+
+
+def test_a_late_answer_moves_on_an_acceptor_that_was_sent_back() -> None:
+    progress = Progress(6, 0)
+    progress.sent(9, 10, 0)
+    progress.fall_back(1, 5)
+    progress.matched(9)
+    assert progress.next_index == 10 and not progress.probing

@@ -341,6 +341,17 @@ def test_bytes_in_flight_are_bounded_and_flow_again_when_answered() -> None:
     assert isinstance(more, Accept) and [entry.index for entry in more.entries] == [7, 8]
 
 
+def test_an_acceptor_that_had_nothing_to_answer_is_not_silent() -> None:
+    replica, disk = leader(replace(CONFIG, retry_us=100))
+    replica.step("b", accepted(replica, 0, 2000), at(2001))
+    turn(replica, disk, 2001)
+    replica.propose(b"x")
+    turn(replica, disk, 2100)
+    replica.tick(at(2102))
+    replica.propose(b"y")
+    assert [len(m.entries) for _, m in turn(replica, disk, 2102).send_now if isinstance(m, Accept)] == [1, 1]
+
+
 def test_an_old_gap_report_is_not_believed_twice() -> None:
     replica, disk = leader()
     replica.propose(b"x")
