@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from f1common.encoding import tuple as tuples
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
 from spanstore.group.storage import load_applied
 from spanstore.mvcc.versions import scan_versions, split_version_key
@@ -20,6 +20,8 @@ _MAX_STRANGERS = 8
 """Keys of other tables that are walked over before seeking past them: a seek costs about as much as so many steps."""
 _ITEMS_PER_CHECK = 512
 """Engine items between two looks at the clock: at least so many are passed in a step, so that every step gets on."""
+_FEWEST_ITEMS = 32
+"""What one key can cost at most: walks over some of its versions, a seek, and as many again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class ScanCursor:
     ) -> None:
         """Begin at the first range. A step takes about ``step_us`` at most. Raises F1Error INVALID_ARGUMENT."""
         check_plan(plan)
+        check(items_per_check >= _FEWEST_ITEMS, "a step must be able to pass at least one key")
         self._plan = plan
         self._boot_us = boot_us
         self._step_us = step_us

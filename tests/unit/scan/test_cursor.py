@@ -1,0 +1,224 @@
+"""A scan in steps sees the rows of one timestamp, each once, however the steps are cut and wherever they go on."""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from f1common.encoding.row import encode_row
+from f1common.errors import Code, F1Error
+from spanstore.engine.base import WriteBatch
+from spanstore.engine.keyspace import data_prefix
+from spanstore.mvcc.versions import put_version, scan_versions, version_key
+from spanstore.scan.cursor import ScanCursor
+from spanstore.scan.plan import Column, ColumnType, Operator, Predicate, ScanPlan, Source
+from tests.unit.scan.store import (
+    GROUP,
+    RAW,
+    StoredVersion,
+    engine_with,
+    key,
+    plan,
+    rows_of,
+    steps_of,
+    table_of,
+)
+
+keys = st.lists(st.sampled_from([1, 2, 300, "", "a", b"\x00"]), min_size=1, max_size=3).map(lambda parts: key(*parts))
+histories = st.lists(
+    st.tuples(keys, st.integers(1, 30), st.one_of(st.none(), st.binary(max_size=3))),
+    max_size=60,
+    unique_by=lambda version: version[:2],
+)
+borders = st.one_of(keys, keys.map(lambda border: border + b"\x00"), keys.map(lambda border: border + b"\xff"))
+ranges = st.lists(
+    st.tuples(borders, borders).map(lambda pair: tuple(sorted(pair))).filter(lambda pair: pair[0] < pair[1]),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+
+
+def alive(versions: list[StoredVersion], wanted: ScanPlan) -> list[tuple[bytes, int, bytes]]:
+    """The rows of a plan by the definition: the newest version at or below the timestamp, unless it is a tombstone."""
+    newest: dict[bytes, tuple[int, bytes | None]] = {}
+    for row, ts, value in sorted(versions, key=lambda version: version[1]):
+        if ts <= wanted.timestamp:
+            newest[row] = (ts, value)
+    return [
+        (row, ts, value)
+        for start, end in wanted.ranges
+        for row, (ts, value) in sorted(newest.items())
+        if start <= row < end and value is not None
+    ]
+
+
+@given(histories, ranges, st.integers(0, 31), st.integers(0, 3), st.integers(32, 40))
+def test_steps_give_the_rows_of_the_timestamp_in_order(
+    versions: list[StoredVersion], wanted: tuple[tuple[bytes, bytes], ...], timestamp: int, batch_rows: int, items: int
+) -> None:
+    engine = engine_with(versions)
+    scan = plan(timestamp=timestamp, ranges=wanted, batch_rows=batch_rows)
+    # Time runs so fast that every step ends at its first look at the clock.
+    ticks = itertools.count(0, 1_000)
+    steps = steps_of(engine, scan, lambda: next(ticks), items)
+    assert rows_of(steps) == alive(versions, scan)
+    assert rows_of(steps_of(engine, scan)) == alive(versions, scan)
+
+
+@given(histories, ranges, st.integers(0, 31), st.integers(1, 3))
+def test_another_scan_goes_on_after_any_step(
+    versions: list[StoredVersion], wanted: tuple[tuple[bytes, bytes], ...], timestamp: int, batch_rows: int
+) -> None:
+    engine = engine_with(versions)
+    scan = plan(timestamp=timestamp, ranges=wanted, batch_rows=batch_rows)
+    steps = steps_of(engine, scan)
+    for count in range(1, len(steps)):
+        at = steps[count - 1]
+        start, end = wanted[at.range]
+        assert start <= at.resume
+        rest = tuple(pair for pair in ((at.resume, end), *wanted[at.range + 1 :]) if pair[0] < pair[1])
+        again = rows_of(steps_of(engine, plan(timestamp=timestamp, ranges=rest))) if rest else []
+        assert rows_of(steps[:count]) + again == rows_of(steps)
+
+
+@given(histories, st.integers(1, 5), st.integers(0, 2), st.booleans())
+def test_the_limit_counts_selected_rows(
+    versions: list[StoredVersion], limit: int, batch_rows: int, selecting: bool
+) -> None:
+    engine = engine_with(versions)
+    some = (Predicate(2, Operator.GE, (key(b"\x80"),)),) if selecting else ()
+    rows = rows_of(steps_of(engine, plan(predicates=some)))
+    assert all(value >= b"\x80" for _, _, value in rows) or not selecting
+    limited = steps_of(engine, plan(predicates=some, limit=limit, batch_rows=batch_rows))
+    assert rows_of(limited) == rows[:limit]
+    assert [step.last for step in limited] == [False] * (len(limited) - 1) + [True]
+
+
+def test_a_limit_reads_no_more_than_it_needs() -> None:
+    engine = engine_with([(key(1), 10, b"x"), (key(2), 10, b"x"), (key(3), 10, b"x")])
+    damaged = WriteBatch()
+    damaged.put(version_key(GROUP, key(3), 10), b"damaged")
+    asyncio.run(engine.commit(damaged))
+    assert [row for row, _, _ in rows_of(steps_of(engine, plan(limit=2)))] == [key(1), key(2)]
+
+
+def test_a_damaged_version_ends_the_scan_and_is_named() -> None:
+    engine = engine_with((key(i), 10, b"x") for i in range(20))
+    damaged = WriteBatch()
+    damaged.put(version_key(GROUP, key(17), 10), b"\x01\x00\x00\x00\x00x")
+    asyncio.run(engine.commit(damaged))
+    cursor = ScanCursor(plan(batch_rows=10), lambda: 0)
+    with engine.snapshot() as reader:
+        assert cursor.step(reader).rows == 10
+        with pytest.raises(F1Error) as caught:
+            cursor.step(reader)
+    assert caught.value.code is Code.DATA_CORRUPTION
+    assert key(17).hex() in caught.value.message
+
+
+def test_a_view_that_lacks_what_was_settled_is_refused() -> None:
+    engine = engine_with([(key(1), 10, b"x")], applied=7)
+    assert len(rows_of(steps_of(engine, plan(min_index=7)))) == 1
+    with pytest.raises(F1Error) as caught:
+        steps_of(engine, plan(min_index=8))
+    assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.retryable
+
+
+def test_rows_of_other_groups_are_not_seen() -> None:
+    engine = engine_with([(key(1), 10, b"ours")])
+    batch = WriteBatch()
+    put_version(batch, GROUP + 1, key(2), 10, b"theirs")
+    put_version(batch, GROUP - 1, key(2), 10, b"theirs")
+    asyncio.run(engine.commit(batch))
+    assert [value for _, _, value in rows_of(steps_of(engine, plan()))] == [b"ours"]
+
+
+def test_what_is_committed_between_two_steps_above_the_timestamp_is_not_seen() -> None:
+    engine = engine_with((key(i), 10, b"old") for i in range(4))
+    cursor = ScanCursor(plan(timestamp=10, batch_rows=2), lambda: 0)
+    steps = [cursor.schema()]
+    while not steps[-1].last:
+        with engine.snapshot() as reader:
+            steps.append(cursor.step(reader))
+        batch = WriteBatch()
+        for i in range(4):
+            put_version(batch, GROUP, key(i), 11, None if i % 2 else b"new")
+        put_version(batch, GROUP, key(9), 11, b"new")
+        asyncio.run(engine.commit(batch))
+    assert rows_of(steps) == [(key(i), 10, b"old") for i in range(4)]
+
+
+def test_a_step_ends_when_its_time_is_over_even_where_nothing_is_alive() -> None:
+    # Ten thousand tombstones, one row behind them: no step passes more than a few items.
+    versions: list[StoredVersion] = [(key(1, i), 10, None) for i in range(10_000)]
+    engine = engine_with([*versions, (key(2), 10, b"x")])
+    now = 0
+
+    def boot_us() -> int:
+        nonlocal now
+        now += 60  # two looks at the clock and the time of a step is over
+        return now
+
+    steps = steps_of(engine, plan(), boot_us, items=100)
+    assert rows_of(steps) == [(key(2), 10, b"x")]
+    assert len(steps) > 30
+    positions = [step.resume for step in steps[:-1]]
+    assert positions == sorted(set(positions))
+
+
+def test_a_step_ends_between_many_ranges_with_nothing_in_them() -> None:
+    engine = engine_with([(key(5000), 10, b"x")])
+    points = tuple((key(i), key(i) + b"\x00") for i in range(10_000))
+    ticks = itertools.count(0, 10)
+    steps = steps_of(engine, plan(ranges=points), lambda: next(ticks))
+    assert rows_of(steps) == [(key(5000), 10, b"x")]
+    assert len(steps) > 500
+
+
+def test_a_batch_is_bounded_in_bytes() -> None:
+    engine = engine_with((key(i), 10, b"x" * 400_000) for i in range(10))
+    steps = steps_of(engine, plan())
+    assert [step.rows for step in steps] == [0, 3, 3, 3, 1]
+
+
+def test_a_batch_is_bounded_in_rows_whatever_is_asked_for() -> None:
+    engine = engine_with((key(i), 10, b"") for i in range(9_000))
+    assert [step.rows for step in steps_of(engine, plan(batch_rows=1 << 31))] == [0, 8192, 808]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        plan(ranges=()),
+        plan(ranges=((b"\x20", b"\x20"),)),
+        plan(group=-1),
+        plan(group=0xFFFF),
+        plan([Column("k", ColumnType.STRING, Source.RAW_KEY)]),
+        plan([Column("k", ColumnType.DATE, Source.VERSION_TS)]),
+        plan(predicates=(Predicate(len(RAW), Operator.IS_NULL),)),
+        plan(predicates=(Predicate(0, Operator.EQ, (key(1),)),)),
+    ],
+)
+def test_plans_that_cannot_be(wrong: ScanPlan) -> None:
+    with pytest.raises(F1Error) as caught:
+        ScanCursor(wrong, lambda: 0)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_scan_agrees_with_a_range_read() -> None:
+    versions: list[StoredVersion] = [
+        (key(1, i), ts, None if (i + ts) % 5 == 0 else encode_row({1: i * ts}))
+        for i in range(200)
+        for ts in range(1, 20)
+    ]
+    engine = engine_with(versions)
+    columns = [Column("i", ColumnType.INT64, Source.KEY_PART, 1), Column("v", ColumnType.INT64, Source.CELL, 1)]
+    for ts in (0, 1, 7, 19, 30):
+        with engine.snapshot() as reader:
+            read = [k for k, _ in scan_versions(reader, GROUP, b"\x01", b"\xff", ts)]
+        table = table_of(steps_of(engine, plan(columns, timestamp=ts, batch_rows=7)))
+        assert [key(1, i) for i in table.column("i").to_pylist()] == read
+    assert data_prefix(GROUP) == b"\x00\x03\x10"
