@@ -11,7 +11,7 @@ from f1common.errors import F1Error
 from spanstore.mvcc.versions import Version
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
-from spanstore.txn.outcomes import Precondition
+from spanstore.txn.outcomes import Precondition, spans_of
 from spanstore.txn.spans import Span
 
 
@@ -70,6 +70,18 @@ class TxnWork:
     term: int = 0
     deadline: int = 0
     above: int = 0
+
+    def wanted(self) -> list[tuple[Span, LockMode]]:
+        """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
+        wanted = [_lock_of_write(write.key, write.key_offset) for write in self.writes]
+        return wanted + [(span, LockMode.SHARED) for p in self.preconditions for span in spans_of(p)]
+
+
+def _lock_of_write(key: bytes, key_offset: int) -> tuple[Span, LockMode]:
+    if key_offset < 0:
+        return Span(key), LockMode.EXCLUSIVE
+    # A key that holds the commit timestamp is locked by its fixed prefix: nobody knows the key yet.
+    return Span(key[:key_offset], key[:key_offset] + b"\xff"), LockMode.APPEND
 
 
 @dataclass(frozen=True, slots=True)

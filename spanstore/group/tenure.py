@@ -104,6 +104,7 @@ class Tenure:
         self._busy: dict[bytes, int] = {}
         self._reads: list[Ticket] = []
         self._again: list[Ticket] = []
+        self._inherited_ts = 0
         self._undecided = LeaderSafeTime()
         self._releases: list[tuple[int, bytes]] = []
         self._prepared_since: dict[bytes, int] = {}
@@ -114,7 +115,9 @@ class Tenure:
 
     def open(self, now: Now) -> None:
         """All entries of earlier terms are applied: rebuild the locks of prepared transactions and start to serve."""
-        self._oracle.raise_floor(max(self._replica.ceiling_floor, self._state.max_ts))
+        # What was written under earlier terms is not locked until its timestamp has passed: nobody is shown it before.
+        self._inherited_ts = self._state.max_ts
+        self._oracle.raise_floor(max(self._replica.ceiling_floor, self._inherited_ts))
         for unique in sorted(self._state.prepared):
             record = self._state.prepared[unique]
             requests = [(lock.span, lock.mode) for lock in record.locks]
@@ -246,7 +249,7 @@ class Tenure:
             return False
         for span in spans:
             for holder in self._locks.holders_overlapping(span):
-                if self._undecided.may_commit_at_or_below(holder.txn, ts) and _writes(holder.modes):
+                if self._undecided.may_commit_at_or_below(holder.txn, ts) and holder.modes != (LockMode.SHARED,):
                     return True
         return False
 
@@ -322,9 +325,7 @@ class Tenure:
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
             self._kill(txn, "its locks were lost", work.txn.attempt)
             raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); retry it")
-        wanted = [(_span_of_write(w.key, w.key_offset), _mode_of_write(w.key_offset)) for w in work.writes]
-        wanted += [(span, LockMode.SHARED) for p in work.preconditions for span in outcomes.spans_of(p)]
-        self._waiting.acquire(Parked(ticket, txn, [ticket], work.priority_ts, wanted, policy))
+        self._waiting.acquire(Parked(ticket, txn, [ticket], work.priority_ts, work.wanted(), policy))
 
     def _decide(self, ticket: Ticket, request: Decide) -> None:
         txn = request.txn
@@ -409,7 +410,7 @@ class Tenure:
             found = reads.read_rows(self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config)
             answer = ReadReply(self._time().tt.latest, found.versions, found.ranges, self.term)
             for ticket in parked.replies:
-                self._out.send_leased(ticket.reply, answer, self.term)
+                self._out.send_leased(ticket.reply, answer, self.term, self._inherited_ts)
             return
         work = cast(Commit | Prepare, request).work
         failure = outcomes.evaluate(work.preconditions, self._latest, self._newest_in_range)
@@ -584,16 +585,3 @@ class Tenure:
     def _finished_record(self, txn: TxnRef) -> outcomes.FinishedRecord | None:
         data = self._view().get(keyspace.finished_key(self.group, txn.unique))
         return None if data is None else outcomes.decode_finished(data)
-
-
-def _writes(modes: tuple[LockMode, ...]) -> bool:
-    return LockMode.EXCLUSIVE in modes or LockMode.APPEND in modes
-
-
-def _span_of_write(key: bytes, key_offset: int) -> Span:
-    """A key that holds the commit timestamp is locked by its fixed prefix: nobody knows the key yet."""
-    return Span(key) if key_offset < 0 else Span(key[:key_offset], key[:key_offset] + b"\xff")
-
-
-def _mode_of_write(key_offset: int) -> LockMode:
-    return LockMode.EXCLUSIVE if key_offset < 0 else LockMode.APPEND

@@ -1,0 +1,303 @@
+"""Reads: what they see, what they wait for, who may answer them and until when."""
+
+from f1common.errors import Code
+from spanstore.engine.base import WriteBatch
+from spanstore.group.requests import (
+    CommitReply,
+    Decide,
+    RangeRead,
+    Read,
+    ReadReply,
+    SafeTimeQuery,
+    SafeTimeReply,
+    Settle,
+    SettleReply,
+)
+from spanstore.mvcc.versions import version_key
+from spanstore.testing.replicas import GROUP, MS, Replicas
+from tests.unit.group.kit import (
+    code,
+    commit,
+    far,
+    group,
+    held,
+    lock,
+    prepare,
+    prepared,
+    put,
+    read_one,
+    ref,
+    term_of,
+    value,
+)
+
+
+def safe(world: Replicas, name: str) -> int:
+    answer = world.get(name, SafeTimeQuery())
+    assert isinstance(answer, SafeTimeReply)
+    return answer.safe_ts
+
+
+def test_strong_read_sees_every_commit_that_was_acknowledged_before_it_was_asked() -> None:
+    """One entry is applied a turn, so that entries are chosen long before they are applied."""
+    with group(turn_max_bytes=1) as world:
+        world.isolate("a")
+        sent = [world.ask("a", commit(ref(f"t{n}"), {b"k": b"%d" % n})) for n in range(5)]
+        sent += [world.ask("a", commit(ref(f"f{n}"), {b"f%d" % n: b"x" * 50})) for n in range(20)]
+        world.turn("a")
+        world.heal()
+        reads = []
+        for _ in range(80):
+            seen = max([a.of(CommitReply).ts for a in sent[:5] if a.done], default=0)
+            reads.append((seen, world.ask("a", Read(0, (b"k",)))))
+            world.step()
+        assert all(a.done for a in sent)
+        world.until(lambda: all(read.done for _, read in reads))
+        assert len({seen for seen, _ in reads}) > 3
+        for seen, read in reads:
+            (version,) = read.of(ReadReply).versions
+            assert (version.ts if version else 0) >= seen
+
+
+def test_read_waits_for_a_prepared_write_of_its_keys_and_for_no_other() -> None:
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"0", b"l": b"0", b"m": b"0"})
+        term = term_of(world.get("a", lock(far("t1"), b"m")))
+        ts = prepared(world.get("a", prepare(far("t1"), {b"k": b"1"}, locks=held(b"m"), term=term)))
+        world.run(20 * MS)
+        waits = [
+            world.ask("a", Read(0, (b"l", b"k"))),
+            world.ask("a", Read(ts, (b"k",))),
+            world.ask("a", Read(0, (), (RangeRead(b"a", b"l"),))),
+            world.ask("a", Settle(world.true_ts, (RangeRead(b"k", b"k\x00"),))),
+        ]
+        assert value(world, "a", b"l") == b"0"
+        assert value(world, "a", b"m") == b"0"  # locked shared only
+        assert value(world, "a", b"k", ts - 1) == b"0"
+        answer = world.get("a", Read(0, (b"l", b"m"), (RangeRead(b"l", b"z"), RangeRead(b"a", b"k"))))
+        assert isinstance(answer, ReadReply) and len(answer.ranges[0].rows) == 2
+        world.run(50 * MS)
+        assert not any(w.done for w in waits)
+        world.get("a", Decide(far("t1"), ts + 2))
+        world.until(lambda: all(w.done for w in waits))
+        first = waits[0].of(ReadReply).versions[1]
+        assert first is not None and (first.ts, first.value) == (ts + 2, b"1")
+        assert read_one(waits[1].answer) == b"0"  # the commit came after the timestamp that was asked for
+        assert waits[3].of(SettleReply).timestamp
+
+
+def test_read_that_waits_too_long_is_told_so() -> None:
+    with group() as world:
+        world.get("a", prepare(far("t1"), {b"k": b"1"}))
+        strong = world.ask("a", Read(0, (b"k",)), timeout_us=50 * MS)
+        later = world.ask("a", Read(world.true_ts + 100 * MS, (b"l",)), timeout_us=50 * MS)
+        follower = world.ask("b", Read(world.true_ts, (b"k",)), timeout_us=50 * MS)
+        world.run(80 * MS)
+        assert [a.code for a in (strong, follower)] == [Code.DEADLINE_EXCEEDED] * 2
+        world.until(lambda: later.done)
+
+
+def test_no_commit_comes_at_or_below_a_timestamp_that_was_read() -> None:
+    with group() as world:
+        for n in range(20):
+            ahead = world.true_ts + 40 * MS
+            read = world.ask("a", Read(ahead, (b"k",)))
+            write = world.ask("a", commit(ref(f"t{n}"), {b"k": b"%d" % n}))
+            world.until(lambda read=read, write=write: read.done and write.done)  # type: ignore[misc]
+            (seen,) = read.of(ReadReply).versions
+            assert write.of(CommitReply).ts > ahead
+            assert seen is None or seen.value == b"%d" % (n - 1)
+            assert world.true_ts > ahead
+
+
+def test_read_is_not_answered_before_its_timestamp_has_passed() -> None:
+    with group() as world:
+        ahead = world.true_ts + 100 * MS
+        reads = [world.ask(name, Read(ahead, (b"k",))) for name in "abc"]
+        world.until(lambda: any(r.done for r in reads))
+        assert world.true_ts - world.members["a"].bound_us > ahead - 1
+        world.until(lambda: all(r.done for r in reads))
+
+
+def test_follower_answers_what_the_leader_would() -> None:
+    with group() as world:
+        stamps = [put(world, "a", f"t{n}", {b"k": b"%d" % n}) for n in range(5)]
+        for name in "abc":
+            for n, ts in enumerate(stamps):
+                assert value(world, name, b"k", ts) == b"%d" % n
+
+
+def test_follower_that_is_cut_off_answers_the_past_and_waits_for_the_rest() -> None:
+    with group() as world:
+        ts = put(world, "a", "t1", {b"k": b"1"})
+        world.run(100 * MS)
+        world.isolate("c")
+        put(world, "a", "t2", {b"k": b"2"})
+        world.run(100 * MS)
+        assert value(world, "c", b"k", ts) == b"1"
+        now = world.ask("c", Read(world.true_ts, (b"k",)), timeout_us=5_000 * MS)
+        world.run(200 * MS)
+        assert not now.done
+        assert safe(world, "c") < world.true_ts - 200 * MS
+        world.heal()
+        world.until(lambda: now.done)
+        assert read_one(now.answer) == b"2"
+
+
+def test_deposed_leader_answers_old_timestamps_only() -> None:
+    with group() as world:
+        ts = put(world, "a", "t1", {b"k": b"1"})
+        world.run(50 * MS)
+        world.isolate("a")
+        world.elect("b")
+        put(world, "b", "t2", {b"k": b"2"})
+        assert code(world.get("a", Read(0, (b"k",)))) is Code.NOT_LEADER
+        assert value(world, "a", b"k", ts) == b"1"
+        now = world.ask("a", Read(world.true_ts, (b"k",)), timeout_us=100 * MS)
+        world.run(150 * MS)
+        assert now.code is Code.DEADLINE_EXCEEDED
+
+
+def test_lease_that_ends_between_work_and_answer_takes_the_answer_back() -> None:
+    """The leader stands still for three leases after it has read; meanwhile another one commits."""
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"old"})
+        strong = world.ask("a", Read(0, (b"k",)))
+        locked = world.ask("a", lock(ref("t9"), b"l"))
+        batch = WriteBatch()
+        # work() delivers at its end; standing still before that is what is tested.
+        world.members["a"].stall_us = 900 * MS
+        out = world.work("a", batch)
+        assert strong.code is Code.NOT_LEADER and locked.code is Code.NOT_LEADER
+        world.commit("a", batch)
+        world.finish("a", out)
+        world.run(50 * MS)
+
+
+def test_paused_leader_answers_nothing_from_its_queue_that_is_stale() -> None:
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"old"})
+        world.paused.add("a")
+        queued = [world.ask("a", Read(0, (b"k",))), world.ask("a", lock(ref("t9"), b"k"))]
+        stale = world.ask("a", Read(world.true_ts, (b"k",)))
+        write = world.ask("a", commit(ref("t8"), {b"k": b"stale"}))
+        world.elect("b")
+        ts = put(world, "b", "t1", {b"k": b"new"})
+        world.paused.clear()
+        world.until(lambda: all(q.done for q in [*queued, stale, write]))
+        assert {q.code for q in [*queued, write]} == {Code.NOT_LEADER}
+        assert read_one(stale.answer) == b"old"
+        assert value(world, "b", b"k", ts) == b"new"
+
+
+def test_follower_applies_what_it_missed_before_it_calls_it_safe() -> None:
+    with group(turn_max_bytes=200) as world:
+        world.run(50 * MS)
+        world.isolate("c")
+        asked = [world.ask("a", commit(ref(f"t{n}"), {b"k%02d" % n: b"v" * 100})) for n in range(30)]
+        world.until(lambda: all(a.done for a in asked))
+        stamps = [a.of(CommitReply).ts for a in asked]
+        world.heal()
+        while safe(world, "c") < max(stamps):
+            ts = safe(world, "c")
+            answer = world.get("c", Read(ts, (), (RangeRead(b"k", b"l"),)))
+            assert isinstance(answer, ReadReply)
+            assert len(answer.ranges[0].rows) == sum(stamp <= ts for stamp in stamps)
+
+
+def test_safe_time_moves_without_writes_and_lags_little() -> None:
+    with group() as world:
+        world.run(500 * MS)
+        for name in "abc":
+            assert world.true_ts - 60 * MS < safe(world, name) < world.true_ts
+
+
+def test_safe_time_never_falls_over_leaders() -> None:
+    with group() as world:
+        seen = dict.fromkeys("abc", 0)
+        for leader in "bcabac":
+            world.lead(leader)
+            put(world, leader, f"t{world.time}", {b"k": b"v"})
+            world.run(30 * MS)
+            for name in "abc":
+                now = safe(world, name)
+                assert now >= seen[name]
+                seen[name] = now
+
+
+def test_pages_of_a_range_join_without_gap_or_overlap() -> None:
+    with group(read_max_rows=3) as world:
+        keys = [b"k%02d" % n for n in range(10)]
+        put(world, "a", "t1", dict.fromkeys(keys, b"v"))
+        for reverse in (False, True):
+            found: list[bytes] = []
+            start, end = b"k", b"l"
+            while True:
+                answer = world.get("a", Read(0, (), (RangeRead(start, end, 0, reverse),)))
+                assert isinstance(answer, ReadReply)
+                (rows,) = answer.ranges
+                assert len(rows.rows) <= 3
+                found += [key for key, _ in rows.rows]
+                if not rows.more:
+                    break
+                start, end = (start, rows.resume) if reverse else (rows.resume, end)
+            assert found == sorted(keys, reverse=reverse)
+
+
+def test_page_ends_at_the_bound_of_bytes_but_has_one_row() -> None:
+    with group(read_max_bytes=100) as world:
+        put(world, "a", "t1", {b"k1": b"v" * 300, b"k2": b"v", b"k3": b"v"})
+        answer = world.get("a", Read(0, (), (RangeRead(b"k", b"l"),)))
+        assert isinstance(answer, ReadReply)
+        (rows,) = answer.ranges
+        assert [key for key, _ in rows.rows] == [b"k1"] and rows.more and rows.resume == b"k2"
+
+
+def test_page_that_is_exactly_full_says_that_there_is_no_more() -> None:
+    with group() as world:
+        put(world, "a", "t1", {b"k1": b"v", b"k2": b"v"})
+        for limit, more in ((1, True), (2, False), (3, False)):
+            answer = world.get("a", Read(0, (), (RangeRead(b"k", b"l", limit),)))
+            assert isinstance(answer, ReadReply)
+            assert (len(answer.ranges[0].rows), answer.ranges[0].more) == (min(limit, 2), more)
+
+
+def test_deleted_rows_are_versions_of_keys_and_not_rows_of_ranges() -> None:
+    with group() as world:
+        before = put(world, "a", "t1", {b"k": b"v"})
+        gone = put(world, "a", "t2", {b"k": None})
+        answer = world.get("a", Read(0, (b"k",), (RangeRead(b"a", b"z"),)))
+        assert isinstance(answer, ReadReply) and answer.versions[0] is not None
+        assert (answer.versions[0].ts, answer.versions[0].value) == (gone, None)
+        assert answer.ranges[0].rows == []
+        assert value(world, "a", b"k", before) == b"v"
+
+
+def test_settled_timestamp_reads_the_same_in_every_later_view() -> None:
+    with group() as world:
+        ts = put(world, "a", "t1", {b"k": b"1"})
+        settled = world.get("a", Settle(ts, (RangeRead(b"a", b"z"),)))
+        assert isinstance(settled, SettleReply)
+        world.isolate("a")
+        put_ts = world.ask("a", commit(ref("t2"), {b"k": b"2"}))
+        world.heal()
+        world.until(lambda: put_ts.done)
+        assert put_ts.of(CommitReply).ts > settled.timestamp
+        with world.members["a"].engine.snapshot() as reader:
+            assert reader.get(version_key(GROUP, b"k", ts)) is not None
+        assert settled.applied_index <= world.members["a"].live.state.applied.index
+
+
+def test_damaged_version_is_an_error_at_leader_and_follower_and_harms_nothing_else() -> None:
+    with group() as world:
+        ts = put(world, "a", "t1", {b"k": b"1", b"l": b"1"})
+        world.run(100 * MS)
+        for name in "ab":
+            world.damage(name, version_key(GROUP, b"k", ts))
+            assert code(world.get(name, Read(ts, (b"k",)))) is Code.DATA_CORRUPTION
+            assert value(world, name, b"l", ts) == b"1"
+        # Also for reads that had to wait.
+        waits = [world.ask(name, Read(world.true_ts + 30 * MS, (b"k",))) for name in "ab"]
+        world.until(lambda: all(w.done for w in waits))
+        assert [w.code for w in waits] == [Code.DATA_CORRUPTION] * 2
+        assert value(world, "c", b"k", ts) == b"1"

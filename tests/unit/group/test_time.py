@@ -1,0 +1,215 @@
+"""Timestamps, ceilings, fences and lying clocks (Spanner, sections 4.1 and 4.2)."""
+
+import pytest
+
+from f1common.errors import Code
+from spanstore.group.requests import CommitReply, LockRead, Read, ReadReply
+from spanstore.testing.replicas import EPOCH, FAST, MS, Replicas
+from tests.unit.group.kit import code, commit, committed, far, group, lock, prepare, put, read_one, ref, value
+
+HOUR = 3_600_000 * MS
+
+
+def starve_of_ceiling(world: Replicas, name: str) -> int:
+    """Cut the leader off and return a timestamp that nobody promises it any more."""
+    ceiling = world.members[name].live.replica.usable_ceiling
+    world.isolate(name)
+    return ceiling
+
+
+def test_commit_above_the_ceiling_waits_for_a_higher_one_and_then_happens() -> None:
+    with group() as world:
+        ceiling = starve_of_ceiling(world, "a")
+        parked = world.ask("a", commit(ref("t1"), {b"k": b"v"}, above=ceiling))
+        world.run(50 * MS)
+        assert not parked.done
+        world.heal()
+        world.until(lambda: parked.done)
+        assert parked.of(CommitReply).ts > ceiling
+        assert value(world, "a", b"k") == b"v"
+
+
+def test_prepare_above_the_ceiling_waits_and_is_lost_with_the_leader() -> None:
+    with group() as world:
+        ceiling = starve_of_ceiling(world, "a")
+        parked = world.ask("a", prepare(far("t1"), {b"k": b"v"}, above=ceiling))
+        twin = world.ask("a", prepare(far("t1"), {b"k": b"v"}, above=ceiling))
+        world.elect("b")
+        world.until(lambda: parked.done and twin.done)
+        for asked in (parked, twin):
+            assert asked.code is Code.NOT_LEADER
+            assert not asked.answer.ambiguous  # type: ignore[union-attr]
+
+
+def test_read_above_the_ceiling_waits_for_a_higher_one() -> None:
+    with group() as world:
+        ceiling = starve_of_ceiling(world, "a")
+        parked = world.ask("a", Read(ceiling + 1, (b"k",)))
+        world.run(30 * MS)
+        assert not parked.done
+        world.heal()
+        world.until(lambda: parked.done)
+        assert isinstance(parked.answer, ReadReply)
+
+
+def test_fence_is_checked_at_the_timestamp_and_not_at_the_arrival() -> None:
+    with group() as world:
+        edge = world.true_ts + 50 * MS
+        assert committed(world.get("a", commit(ref("t1"), {b"k": b"1"}, deadline=edge))) <= edge
+        late = world.get("a", commit(ref("t2"), {b"k": b"2"}, deadline=world.true_ts - 1))
+        assert code(late) is Code.FENCED
+        # In time when it came, too late when it had its locks.
+        world.get("a", lock(ref("t0"), b"k"))
+        waits = world.ask("a", commit(ref("t3"), {b"k": b"3"}, deadline=world.true_ts + 20 * MS))
+        world.run(50 * MS)
+        world.get("a", lock(ref("t0"), b"x"))
+        world.get("a", commit(ref("t0"), {b"x": b"0"}))
+        world.until(lambda: waits.done)
+        assert waits.code is Code.FENCED
+        # In time by the clock, too late by what it must be above.
+        above = world.get(
+            "a", commit(ref("t4"), {b"k": b"4"}, above=world.true_ts + 90 * MS, deadline=world.true_ts + 50 * MS)
+        )
+        assert code(above) is Code.FENCED
+        assert value(world, "a", b"k") == b"1"
+
+
+def test_fence_is_checked_again_when_the_ceiling_came() -> None:
+    with group() as world:
+        ceiling = starve_of_ceiling(world, "a")
+        parked = world.ask("a", commit(ref("t1"), {b"k": b"v"}, above=ceiling, deadline=ceiling + 2))
+        world.turn("a")
+        # Whoever reads above it pushes the timestamp past the fence.
+        read = world.ask("a", Read(ceiling + 10, (b"k",)))
+        world.turn("a")
+        world.heal()
+        world.until(lambda: parked.done and read.done)
+        if parked.code is None:
+            assert parked.of(CommitReply).ts <= ceiling + 2
+        else:
+            assert parked.code is Code.FENCED
+        assert isinstance(world.get("a", lock(ref("t9"), b"k", exclusive=True)), ReadReply)
+
+
+def test_timestamps_from_too_far_ahead_are_refused_and_drag_nothing_along() -> None:
+    with group() as world:
+        ahead = world.true_ts + HOUR
+        assert code(world.get("a", commit(ref("t1"), {b"k": b"v"}, above=ahead))) is Code.CLOCK_SKEW
+        assert code(world.get("a", commit(ref("t2"), {b"k": b"v"}, participants=((3, ahead),)))) is Code.CLOCK_SKEW
+        assert code(world.get("a", prepare(far("t3"), {b"k": b"v"}, above=ahead))) is Code.CLOCK_SKEW
+        assert code(world.get("a", Read(ahead, (b"k",)))) is Code.CLOCK_SKEW
+        ts = put(world, "a", "t4", {b"k": b"v"})
+        assert ts < world.true_ts
+        assert isinstance(world.get("a", lock(ref("t9"), b"k", exclusive=True)), ReadReply)
+
+
+def test_ratchet_follows_what_clients_saw() -> None:
+    with group() as world:
+        seen = world.true_ts + 50 * MS
+        ts = committed(world.get("a", commit(ref("t1"), {b"k": b"v"}, above=seen)))
+        assert ts == seen + 1
+        assert put(world, "a", "t2", {b"l": b"v"}) > ts
+
+
+def test_timestamps_rise_over_leaders_with_clocks_at_opposite_ends_of_the_bound() -> None:
+    with group() as world:
+        world.members["a"].skew_us = world.members["a"].bound_us
+        world.members["b"].skew_us = -world.members["b"].bound_us
+        world.members["c"].skew_us = 0
+        last = 0
+        for leader in "abacbab":
+            world.lead(leader)
+            for n in range(3):
+                ts = put(world, leader, f"t{world.time}-{n}", {b"k": b"v"})
+                assert last < ts < world.true_ts
+                last = ts
+
+
+def test_hand_over_is_fast_and_timestamps_rise() -> None:
+    with group() as world:
+        last = put(world, "a", "t0", {b"k": b"v"})
+        world.run(50 * MS)
+        before = world.time
+        leader = "a"
+        for n in range(6):
+            world.members[leader].live.hand_over()
+            world.until(lambda leader=leader: world.leader() not in (None, leader))  # type: ignore[misc]
+            leader = world.leader() or ""
+            ts = put(world, leader, f"h{n}", {b"k": b"v"})
+            assert last < ts
+            last = ts
+            world.run(10 * MS)
+        assert world.time - before < FAST.lease_us * 3
+
+
+def test_version_from_the_end_of_a_term_is_not_shown_before_its_timestamp_has_passed() -> None:
+    """The old leader waits for the timestamp with its locks; the new one has no such lock, and must wait as well."""
+    with group() as world:
+        world.run(50 * MS)
+        ahead = world.true_ts + 200 * MS
+        asked = world.ask("a", commit(ref("t1"), {b"k": b"v"}, above=ahead))
+        world.run(10 * MS)
+        assert not asked.done
+        world.members["a"].live.hand_over()
+        world.until(lambda: world.leader() not in (None, "a"))
+        leader = world.leader() or ""
+        assert world.true_ts < ahead
+        read = world.ask(leader, lock(ref("t2"), b"k"))
+        world.until(lambda: read.done)
+        assert read_one(read.answer) == b"v"
+        assert world.true_ts > ahead
+
+
+@pytest.mark.parametrize("kind", ["strong", "at a timestamp"])
+def test_clock_of_the_leader_steps_back_by_an_hour(kind: str) -> None:
+    with group() as world:
+        ts = put(world, "a", "t0", {b"k": b"v"})
+        if kind == "strong":
+            waits = world.ask("a", Read(0, (b"k",)))
+            parked = world.ask("a", prepare(far("t1"), {b"k": b"w"}))
+        else:
+            ceiling = starve_of_ceiling(world, "a")
+            waits = world.ask("a", Read(ceiling + 1, (b"k",)))
+            parked = world.ask("a", commit(ref("t1"), {b"k": b"w"}, above=ceiling))
+        world.turn("a")
+        world.members["a"].skew_us = -HOUR
+        world.heal()
+        world.run(100 * MS)
+        assert "a" not in world.crashed
+        world.isolate("a")
+        world.elect("b")
+        assert value(world, "b", b"k", ts) == b"v"
+        later = put(world, "b", "t9", {b"l": b"v"})
+        assert later > ts
+        world.members["a"].skew_us = 0
+        world.heal()
+        world.until(lambda: waits.done and parked.done)
+
+
+def test_new_leader_of_a_group_whose_last_leader_was_ahead_survives_strong_reads() -> None:
+    """Its floor is the other's ceiling, an hour away: strong reads wait, nothing breaks and nothing goes back."""
+    with group() as world:
+        world.members["a"].skew_us = HOUR
+        world.run(100 * MS)
+        ts = committed(world.get("a", commit(ref("t1", created=EPOCH + HOUR), {b"k": b"v"})))
+        assert ts > world.true_ts + HOUR - 10 * MS
+        world.isolate("a")
+        world.elect("b")
+        strong = world.ask("b", Read(0, (b"k",)), timeout_us=100 * MS)
+        write = world.ask("b", commit(ref("t2"), {b"k": b"w"}), timeout_us=100 * MS)
+        world.run(300 * MS)
+        assert "b" not in world.crashed and world.leader() == "b"
+        assert code(world.get("b", Read(world.true_ts + 2 * HOUR, (b"k",)))) is Code.CLOCK_SKEW
+        world.time += 2 * HOUR
+        world.until(lambda: strong.done and write.done)
+        if write.code is None:
+            assert write.of(CommitReply).ts > ts
+
+
+def test_locked_read_gives_the_newest_version_whatever_the_clock_says() -> None:
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"v"})
+        world.members["a"].skew_us = -HOUR
+        request = lock(ref("t1"), b"k")
+        assert isinstance(request, LockRead)
+        assert read_one(world.get("a", request)) == b"v"
