@@ -286,18 +286,20 @@ class ReadReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("writes", "read_set", "read_ts", "commit_id", "attempt")
+    __slots__ = ("writes", "read_set", "read_ts", "commit_id", "created_ts", "priority_ts")
     WRITES_FIELD_NUMBER: _ClassVar[int]
     READ_SET_FIELD_NUMBER: _ClassVar[int]
     READ_TS_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
     writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
     read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
     read_ts: int
     commit_id: bytes
-    attempt: int
-    def __init__(self, writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., read_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
+    created_ts: int
+    priority_ts: int
+    def __init__(self, writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., read_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ...) -> None: ...
 
 class CommitReply(_message.Message):
     __slots__ = ("commit_ts", "rows_affected")
@@ -342,12 +344,14 @@ class EndReply(_message.Message):
     def __init__(self, commit_ts: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("commit_id", "attempt")
+    __slots__ = ("commit_id", "created_ts", "first_write")
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_WRITE_FIELD_NUMBER: _ClassVar[int]
     commit_id: bytes
-    attempt: int
-    def __init__(self, commit_id: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
+    created_ts: int
+    first_write: LogicalWrite
+    def __init__(self, commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., first_write: _Optional[_Union[LogicalWrite, _Mapping]] = ...) -> None: ...
 
 class OutcomeReply(_message.Message):
     __slots__ = ("committed", "commit_ts")
