@@ -224,12 +224,11 @@ class _Plan:
     def _late_tables(self) -> set[int]:
         """New tables that others must know of before they are written to."""
         late: set[int] = set()
-        for table in sorted(self._added, key=lambda t: len(self._new.ancestors(t))):
-            above = {table.parent_id} if table.parent_id else set()
-            above |= {key.referenced_table_id for key in table.foreign_keys}
-            if any(i in self._old.by_id or i in late for i in above):
-                late.add(table.id)
-        return late
+        while True:
+            found = {t.id for t in self._added if any(i in self._old.by_id or i in late for i in _relies_on(t))}
+            if found == late:
+                return late
+            late = found
 
     def _do(self, stage: int, edit: Edit, what: str) -> None:
         self._edits[stage].append(edit)
@@ -282,6 +281,8 @@ class _Plan:
             before = self._old.by_id.get(table.id)
             if before is None:
                 continue
+            if before.state is not table.state:
+                self._do(public, TableTo(table.id, table.name, table.state), f"table {table.name}: public")
             if _editable(before) != _editable(table) or _options(before) != _options(table):
                 self._do(0, EditTable(before, table), f"alter table {table.name}")
 
@@ -307,6 +308,12 @@ class _Plan:
         if new:
             stage = max(n for n in range(3) if n == 0 or self._edits[n])
             self._do(stage, SetViews((), new), "create view " + ", ".join(v.name for v in new))
+
+
+def _relies_on(table: Table) -> set[int]:
+    """The tables whose writers must know of ``table``: its parent, and what its foreign keys refer to."""
+    parents = {table.parent_id} if table.parent_id else set()
+    return parents | {key.referenced_table_id for key in table.foreign_keys}
 
 
 def _options(table: Table) -> tuple[object, ...]:
@@ -360,7 +367,7 @@ def _table_reasons(old: Schema, new: Schema, before: Table, after: Table) -> lis
 
 
 def adopt_ids(old: Schema, wanted: Schema, new_id: NewId) -> Schema:
-    """Return ``wanted``, compiled from sources with ids of its own, with the ids that the same elements have in ``old``.
+    """Return ``wanted``, compiled from sources with ids of its own, with the ids of the same elements of ``old``.
 
     Elements are the same if they have the same name (tables, columns) or the same name and definition (indexes,
     constraints, locks). ``new_id`` is drawn for the others, tables first, roots before their children.
@@ -403,7 +410,6 @@ def _renumbered(table: Table, same: Table | None, ids: Mapping[int, int], new_id
         foreign_keys=tuple(_same_or_new(keys, same.foreign_keys if same else (), new_id)),
         checks=tuple(_same_or_new(list(table.checks), same.checks if same else (), new_id)),
         locks=tuple(_same_or_new(locks, same.locks if same else (), new_id)),
-        state=same.state if same else table.state,
     )
 
 
@@ -429,7 +435,9 @@ def _same_or_new(wanted: Sequence[_Element], known: Sequence[_Element], new_id: 
     """Give each wanted element the id of the same known one, or a new id."""
     found: list[_Element] = []
     for element in wanted:
-        same = next((k for k in known if _definition(k) == _definition(element)), None)
+        # What was left behind half-built is dropped and built anew.
+        ready = [k for k in known if k.state is ElementState.PUBLIC]
+        same = next((k for k in ready if _definition(k) == _definition(element)), None)
         found.append(same if same is not None else replace(element, id=new_id()))
     return found
 

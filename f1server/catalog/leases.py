@@ -1,0 +1,294 @@
+"""A server's leases on schemas: which version it may use, and until when (schema-change paper, section 3).
+
+A lease is taken by one commit that writes the server's lease row and fails unless the schema is unchanged. It ends at
+that commit's timestamp plus the lease period; every data commit carries this end as its deadline, so that a server that
+cannot renew stops by itself, whatever its clock or its operating system does. Leases are renewed at half their life.
+
+Work that began under an older version may still commit until the lease it was given ends. The lease row says so, and
+whoever changes the schema next waits for it. :meth:`SchemaLeases.use` tells when a piece of work is over, so that this
+wait is short; with :meth:`SchemaLeases.current` alone it lasts to the end of the lease. Nothing begins under the old
+version while the row for a new one is being written: the row would be silent about it. What a process left behind that
+had this server's name before counts as old work too.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import Schema
+from f1server.catalog.store import LeaseRow, SchemaStore, Stored
+
+__all__ = ["Leased", "SchemaLeases", "Use"]
+
+LOG = logging.getLogger(__name__)
+
+_IDLE_LEASES = 30
+_ATTEMPTS = 20
+
+
+class _Reason(Enum):
+    NEEDED = "no valid lease"
+    REREAD = "the schema may be newer"
+    RENEWAL = "half of the lease is over"
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A schema and the timestamp at which the right to use it ends: the deadline of every commit made under it."""
+
+    schema: Schema
+    lease_end: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """One database's lease."""
+
+    stored: Stored
+    lease_end: int
+    used_us: int
+    pins: dict[int, int] = field(default_factory=dict)
+    """Running uses by version."""
+    handed: dict[int, int] = field(default_factory=dict)
+    """Latest lease end that was given to a use, by version."""
+    loose: dict[int, int] = field(default_factory=dict)
+    """Until when work of unknown end may commit, by version."""
+    told_old: bool = False
+    """Does the lease row mention older versions?"""
+
+    def old_work(self, now_earliest: int) -> tuple[int, int]:
+        """Return the oldest version below the current one under which work may still commit, and until when."""
+        current = self.stored.schema.version
+        ends: dict[int, int] = {}
+        for version in sorted({*self.pins, *self.loose}):
+            end = self.loose.get(version, 0)
+            if self.pins.get(version):
+                end = max(end, self.handed.get(version, 0))
+            if version < current and end >= now_earliest:
+                ends[version] = end
+            elif version < current and not self.pins.get(version):
+                self.loose.pop(version, None)
+                self.handed.pop(version, None)
+        return (min(ends), max(ends.values())) if ends else (0, 0)
+
+
+class Use:
+    """``async with leases.use(database) as leased``: a piece of work under one version of the schema."""
+
+    __slots__ = ("_database", "_held", "_leased", "_leases")
+
+    def __init__(self, leases: "SchemaLeases", database: str) -> None:
+        self._leases = leases
+        self._database = database
+        self._held: _Held | None = None
+        self._leased: Leased | None = None
+
+    async def __aenter__(self) -> Leased:
+        """Begin. Raises F1Error NOT_FOUND for the database, UNAVAILABLE if no lease can be had."""
+        held = await self._leases.held(self._database)
+        version = held.stored.schema.version
+        held.pins[version] = held.pins.get(version, 0) + 1
+        held.handed[version] = max(held.handed.get(version, 0), held.lease_end)
+        self._held = held
+        self._leased = Leased(held.stored.schema, held.lease_end)
+        return self._leased
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End. Work that failed may have left a commit behind whose outcome nobody knows."""
+        held, leased = self._held, self._leased
+        if held is None or leased is None:
+            return
+        version = leased.schema.version
+        if error is not None and not (isinstance(error, F1Error) and not error.ambiguous):
+            held.loose[version] = max(held.loose.get(version, 0), leased.lease_end)
+        left = held.pins[version] - 1
+        if left:
+            held.pins[version] = left
+        else:
+            del held.pins[version]
+            held.handed.pop(version, None)
+            if held.told_old:
+                self._leases.kick()
+
+
+class SchemaLeases:
+    """The leases of one server, for all databases that it is asked about."""
+
+    def __init__(self, store: SchemaStore, clock: Clock, *, server: str, address: str, lease_ms: int = 2_000) -> None:
+        """``address`` is where other servers reach this one; ``lease_ms`` is the lease period."""
+        self._store = store
+        self._clock = clock
+        self.server = server
+        self._address = address
+        self._lease_us = lease_ms * 1_000
+        self._held: dict[str, _Held] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def current(self, database: str) -> Leased:
+        """Return the schema to use and until when. Prefer :meth:`use`.
+
+        Raises F1Error NOT_FOUND for the database, UNAVAILABLE if no lease can be had: nothing may be done then.
+        """
+        held = await self.held(database)
+        version = held.stored.schema.version
+        held.loose[version] = max(held.loose.get(version, 0), held.lease_end)
+        return Leased(held.stored.schema, held.lease_end)
+
+    def use(self, database: str) -> Use:
+        """Return a context for a piece of work: a statement, a commit. A schema change must not be made inside it."""
+        return Use(self, database)
+
+    async def refresh(self, database: str) -> Schema:
+        """Read the schema again and use the newest version from now on: an unknown name was met. Raises as above."""
+        return (await self._acquire(database, _Reason.REREAD)).stored.schema
+
+    async def catch_up(self, database: str, version: int) -> int:
+        """Use ``version`` or a newer one from now on; return which, once the lease row says so. 0: it is not used here.
+
+        For the RPC by which a server that changed the schema tells the others. Raises as above.
+        """
+        held = self._held.get(database)
+        if held is None:
+            return 0
+        if held.stored.schema.version < version:
+            held = await self._acquire(database, _Reason.REREAD)
+        return held.stored.schema.version
+
+    def status(self) -> list[tuple[str, int, int]]:
+        """Return (database, version, lease end) of everything held, by database."""
+        return [(name, held.stored.schema.version, held.lease_end) for name, held in sorted(self._held.items())]
+
+    async def close(self) -> None:
+        """Give all leases up, so that nobody waits for them, but those under which something may still commit."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        now = self._clock.sample().tt.earliest
+        for database, held in sorted(self._held.items()):
+            await self._give_up(database, held, now)
+        self._held.clear()
+
+    async def _give_up(self, database: str, held: _Held, now_earliest: int) -> None:
+        if held.pins or any(end >= now_earliest for end in held.loose.values()):
+            return
+        held.lease_end = 0
+        try:
+            await self._store.remove_lease(database, self.server)
+        except F1Error as error:
+            LOG.info("the schema lease on %s was left to expire: %s", database, error)
+
+    # ------------------------------------------------------------------ inside
+
+    def kick(self) -> None:
+        """Let the renewal look at once."""
+        self._wake.set()
+
+    async def held(self, database: str) -> _Held:
+        """Return the valid lease on a database, taking one if need be. For :class:`Use`."""
+        now = self._clock.sample().tt.latest
+        held = self._held.get(database)
+        if held is None or now >= held.lease_end:
+            held = await self._acquire(database, _Reason.NEEDED)
+        held.used_us = now
+        return held
+
+    async def _acquire(self, database: str, reason: _Reason) -> _Held:
+        if self._closed:
+            raise F1Error(Code.UNAVAILABLE, "this server is stopping; ask another one")
+        async with self._locks.setdefault(database, asyncio.Lock()):
+            held = self._held.get(database)
+            valid = held is not None and self._clock.sample().tt.latest < held.lease_end
+            try:
+                if held is not None and valid and reason is _Reason.NEEDED:
+                    return held
+                if held is None:
+                    return await self._take_first(database)
+                stored = held.stored
+                if reason is _Reason.REREAD:
+                    stored = await self._store.load(database)
+                    if valid and stored.schema_ts == held.stored.schema_ts:
+                        return held
+                return await self._take(database, held, stored)
+            except F1Error as error:
+                if error.code is Code.NOT_FOUND:
+                    if self._held.pop(database, None) is held and held is not None:
+                        await self._give_up(database, held, self._clock.sample().tt.earliest)
+                    raise
+                raise F1Error(
+                    Code.UNAVAILABLE,
+                    f"this server has no valid lease on the schema of {database} ({error.message}); ask another one",
+                ) from error
+
+    async def _take_first(self, database: str) -> _Held:
+        stored = await self._store.load(database)
+        held = _Held(stored, 0, self._clock.sample().tt.latest)
+        left = await self._store.lease(database, self.server)
+        if left is not None:
+            held.loose[left.version] = left.ts + left.lease_us
+            if left.old_version:
+                held.loose[left.old_version] = max(held.loose.get(left.old_version, 0), left.old_until)
+        held = await self._take(database, held, stored)
+        self._held[database] = held
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._renew_all(), name="schema leases")
+        return held
+
+    async def _take(self, database: str, held: _Held, stored: Stored) -> _Held:
+        """Write the lease row under the newest schema. The lock is held."""
+        for _ in range(_ATTEMPTS):
+            if stored.schema.version != held.stored.schema.version:
+                held.lease_end = 0  # whoever comes now waits for the lock
+                held.stored = stored
+            old_version, old_until = held.old_work(self._clock.sample().tt.earliest)
+            version = stored.schema.version
+            row = LeaseRow(self.server, self._address, version, self._lease_us, old_version, old_until)
+            try:
+                ts = await self._store.write_lease(stored, row)
+            except F1Error as error:
+                if error.code is not Code.ABORTED:
+                    raise
+                stored = await self._store.load(database)
+                continue
+            held.stored, held.lease_end, held.told_old = stored, ts + self._lease_us, old_version != 0
+            return held
+        raise F1Error(Code.ABORTED, "the schema keeps changing")
+
+    async def _renew_all(self) -> None:
+        while True:
+            self._wake.clear()
+            for database in sorted(self._held):
+                held = self._held.get(database)
+                if held is not None and self._is_due(database, held):
+                    await self._renew(database)
+            try:
+                async with asyncio.timeout(self._lease_us / 10 / 1_000_000):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _is_due(self, database: str, held: _Held) -> bool:
+        now = self._clock.sample().tt
+        if now.latest - held.used_us > _IDLE_LEASES * self._lease_us:
+            if now.earliest > held.lease_end:
+                del self._held[database]
+            return False
+        over = held.told_old and held.old_work(now.earliest) == (0, 0)
+        return over or now.latest >= held.lease_end - self._lease_us // 2
+
+    async def _renew(self, database: str) -> None:
+        try:
+            await self._acquire(database, _Reason.RENEWAL)
+        except F1Error as error:
+            LOG.warning("the schema lease on %s was not renewed: %s", database, error)
+            self._wake.clear()
+            await asyncio.sleep(self._lease_us / 20 / 1_000_000)
