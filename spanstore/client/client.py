@@ -36,6 +36,9 @@ _FAREWELL_S = 2.0
 DEADLINE_S = 30.0
 """How long after its start a commit may still get its timestamp (the write fence)."""
 
+LAST_ATTEMPT = (1 << 31) - 1
+"""An abort of this attempt leaves no number for another."""
+
 
 class SpanClient:
     """One client of the storage tier, for any number of tasks of one event loop."""
@@ -181,18 +184,29 @@ class SpanClient:
         group = ranges_map.group_of(commit_id.anchor)
         return await twophase.outcome(self._router, commit_id, attempt, group, timeout_s, peek=peek)
 
-    def transaction(self, priority_ts: int = 0) -> Transaction:
-        """Begin a pessimistic transaction; ``priority_ts`` keeps the age of one that is retried."""
+    def transaction(self, priority_ts: int = 0, *, commit_id: CommitId | None = None, attempt: int = 1) -> Transaction:
+        """Begin a pessimistic transaction; ``priority_ts`` keeps the age of one that is retried.
+
+        ``commit_id`` and ``attempt`` name its commit, when somebody must be able to ask for the outcome who does not
+        have this object. Each attempt has one driver, and attempt n + 1 may begin when :meth:`outcome` has said that
+        n did not commit.
+        """
         now = self._clock.sample().tt.latest
         return Transaction(
             self._router,
-            unique=new_id(self._rng),
-            created_ts=now,
+            unique=commit_id.unique if commit_id is not None else new_id(self._rng),
+            created_ts=commit_id.created_ts if commit_id is not None else now,
             priority_ts=priority_ts or now,
             seen_ts=self._seen_ts,
             spawn=self._spawn,
             saw=self.saw,
+            anchor=commit_id.anchor if commit_id is not None else b"",
+            attempt=attempt,
         )
+
+    async def fence(self, commit_id: CommitId, *, timeout_s: float = 10.0) -> Decision:
+        """Did any attempt of this commit succeed? If not, none ever will. Raises EXPIRED."""
+        return await self.outcome(commit_id, LAST_ATTEMPT, timeout_s=timeout_s)
 
     async def run(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = 50) -> T:
         """Run ``fn`` in a transaction and commit it: the one retry loop. ``fn`` may run several times.

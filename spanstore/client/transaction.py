@@ -34,12 +34,17 @@ class Transaction:
         seen_ts: int,
         spawn: Spawn,
         saw: Callable[[int], None],
+        anchor: bytes = b"",
+        attempt: int = 1,
     ) -> None:
+        """Use :meth:`SpanClient.transaction`. ``anchor``: by default the first key written."""
         self._router = router
         self._unique = unique
         self._created_ts = created_ts
         self.priority_ts = priority_ts
         """Age for wound-wait: give it to the transaction that retries this one."""
+        self._anchor = anchor
+        self._attempt = attempt
         self._seen_ts = seen_ts
         self._spawn = spawn
         self._saw = saw
@@ -175,11 +180,11 @@ class Transaction:
         for group, held in self._held.items():
             share = shares.setdefault(group, Share())
             share.held, share.term = held.held, held.term
-        anchor = writes[0].key if writes else self._first_key
+        anchor = self._anchor or (writes[0].key if writes else self._first_key)
         self.commit_id = CommitId(anchor, self._unique, self._created_ts)
         return Plan(
             id=self.commit_id,
-            attempt=1,
+            attempt=self._attempt,
             priority_ts=self.priority_ts,
             coordinator=ranges_map.group_of(anchor),
             shares=shares,
@@ -201,7 +206,7 @@ class Transaction:
             self._spawn(twophase.release(self._router, plan, group), "release")
 
     def _txn(self) -> pb.TxnRef:
-        return pb.TxnRef(anchor=b"", unique=self._unique, created_ts=self._created_ts, attempt=1)
+        return pb.TxnRef(anchor=b"", unique=self._unique, created_ts=self._created_ts, attempt=self._attempt)
 
     def _check_open(self) -> None:
         check(not self._done, "a transaction that has ended is not used again")

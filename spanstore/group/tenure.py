@@ -366,9 +366,8 @@ class Tenure:
                 self._out.send(ticket.reply, OutcomeReply(False, 0, txn.attempt))
             case outcomes.Expired():
                 raise F1Error(Code.EXPIRED, "the outcome of this commit id is no longer kept")
-            case outcomes.Premature():
-                raise F1Error(Code.FAILED_PRECONDITION, "an earlier attempt has not been resolved; ask about it first")
-            case outcomes.Fresh() | outcomes.MustLogAbort():
+            case outcomes.Fresh() | outcomes.MustLogAbort() | outcomes.Premature():
+                # The abort of an attempt is that of all below it, heard of or not.
                 if request.peek:
                     self._out.send(ticket.reply, OutcomeReply(None, 0, txn.attempt))
                     return

@@ -161,7 +161,6 @@ def test_commit_that_reached_one_follower_survives_its_leader() -> None:
 def test_next_attempt_starts_only_after_the_end_of_the_last_is_recorded() -> None:
     with group() as world:
         assert code(world.get("a", commit(ref("t1", 2), {b"k": b"2"}))) is Code.FAILED_PRECONDITION
-        assert code(world.get("a", Outcome(ref("t1", 2)))) is Code.FAILED_PRECONDITION
         assert decided(world.get("a", Outcome(ref("t1", 1)))) == (False, 0)
         assert code(world.get("a", commit(ref("t1", 1), {b"k": b"1"}))) is Code.ABORTED
         assert code(world.get("a", commit(ref("t1", 3), {b"k": b"3"}))) is Code.FAILED_PRECONDITION
@@ -169,6 +168,16 @@ def test_next_attempt_starts_only_after_the_end_of_the_last_is_recorded() -> Non
         assert code(world.get("a", commit(ref("t1", 1), {b"k": b"1"}))) is Code.ABORTED
         assert decided(world.get("a", Outcome(ref("t1", 1)))) == (False, 0)
         assert decided(world.get("a", Outcome(ref("t1", 2)))) == (True, ts)
+        assert value(world, "a", b"k") == b"2"
+
+
+def test_the_end_of_an_attempt_is_that_of_all_below_it() -> None:
+    with group() as world:
+        assert decided(world.get("a", Outcome(ref("t1", 7)))) == (False, 0)
+        for attempt in (1, 3, 7):
+            assert code(world.get("a", commit(ref("t1", attempt), {b"k": b"1"}))) is Code.ABORTED
+        ts = committed(world.get("a", commit(ref("t1", 8), {b"k": b"2"})))
+        assert decided(world.get("a", Outcome(ref("t1", 9)))) == (True, ts)
         assert value(world, "a", b"k") == b"2"
 
 
