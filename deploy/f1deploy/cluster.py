@@ -270,7 +270,7 @@ class Cluster:
         state = self.directory.state(process.name)
         if state.order != order.number:
             return None
-        if state.phase == "failed" or (state.phase == "waiting" and state.reason):
+        if state.phase == "failed":
             last = _last_line(self.directory.log_path(process.name))
             raise F1Error(Code.UNAVAILABLE, f"{process.name} does not stay up ({state.reason}): {last}")
         return True if state.phase == "up" and prober.serving()[process.address] else None
