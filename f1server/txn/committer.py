@@ -1,0 +1,216 @@
+"""Committing logical writes: one short storage transaction for each attempt, exactly once for each commit id."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1common.rpc.backoff import Backoff
+from f1server.catalog.leases import Leased, SchemaLeases
+from f1server.catalog.schema import Schema
+from f1server.rows.defaults import Evaluate, fill_defaults
+from f1server.rows.images import Effect, prepare
+from f1server.rows.keys import row_key
+from f1server.rows.planner import CheckEvaluator, Needs, WritePlanner
+from f1server.rows.writes import LogicalWrite
+from f1server.txn.readset import Conflict, ReadSetEntry, validate
+from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version
+
+_MAX_ATTEMPTS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What a client wants committed. ``unique`` and ``created_ts`` name the commit for ever."""
+
+    writes: Sequence[LogicalWrite]
+    read_set: Sequence[ReadSetEntry]
+    read_ts: int
+    unique: bytes
+    created_ts: int
+    priority_ts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What came of it. ``effects``: one for each logical write; empty when only the timestamp is known any more."""
+
+    ts: int
+    rows_affected: int
+    effects: Sequence[Effect] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluators:
+    """SQL that commits need: defaults before the first attempt, checks in each. Both are synchronous and short."""
+
+    defaults: Callable[[Schema], Evaluate]
+    checks: Callable[[Schema], CheckEvaluator]
+
+
+class Committer:
+    """Commits for all clients of one f1server."""
+
+    def __init__(
+        self, client: SpanClient, leases: SchemaLeases, clock: Clock, rng: random.Random, evaluators: Evaluators
+    ) -> None:
+        self._client = client
+        self._leases = leases
+        self._clock = clock
+        self._rng = rng
+        self._evaluators = evaluators
+
+    async def commit(self, database: str, request: CommitRequest, timeout_s: float = 10.0) -> Committed:
+        """Commit, with as many attempts as it takes within ``timeout_s``. This server must be the only one that tries.
+
+        Raises Conflict (ABORTED: the transaction must be run again), ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION,
+        INVALID_ARGUMENT (nothing was written), UNKNOWN_OUTCOME (ambiguous: ask :meth:`outcome`).
+        """
+        if not request.writes:
+            # A snapshot is consistent at its timestamp: there is nothing to validate.
+            return Committed(request.read_ts, 0)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        backoff = Backoff(2, 100, 1.7, self._rng)
+        filled: Sequence[LogicalWrite] | None = None
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            try:
+                async with self._leases.use(database) as leased:
+                    if filled is None:
+                        filled = self.fill(leased.schema, request.writes, request.unique)
+                    return await self._attempt(leased, request, filled, attempt, max(0.1, end - loop.time()))
+            except Conflict:
+                raise
+            except F1Error as error:
+                await self._before_retry(database, request, filled, attempt, error, loop.time() >= end)
+            await asyncio.sleep(backoff.next_s())
+        raise F1Error(Code.ABORTED, "the commit lost too many races for its locks; run the transaction again")
+
+    async def _before_retry(
+        self,
+        database: str,
+        request: CommitRequest,
+        filled: Sequence[LogicalWrite] | None,
+        attempt: int,
+        error: F1Error,
+        out_of_time: bool,
+    ) -> None:
+        """Raise ``error`` unless the attempt may be followed by another; then see that it is over for good."""
+        schema_passed = error.code is Code.FENCED
+        if error.ambiguous or out_of_time or filled is None or not (error.retryable or schema_passed):
+            raise error
+        if schema_passed:
+            await self._leases.refresh(database)
+        schema = (await self._leases.current(database)).schema
+        decision = await self._client.outcome(self.commit_id(schema, filled, request), attempt)
+        if decision.committed:
+            raise F1Error(Code.INTERNAL, f"an attempt that failed with {error} had committed")
+
+    def fill(self, schema: Schema, writes: Sequence[LogicalWrite], unique: bytes) -> Sequence[LogicalWrite]:
+        """Fill in defaults and hidden keys, once for all attempts. Hidden keys follow from the commit id, so that any
+        server finds the same ones."""
+        counter = 0
+
+        def new_id() -> bytes:
+            nonlocal counter
+            counter += 1
+            return hashlib.blake2b(unique, digest_size=16, salt=counter.to_bytes(8, "big")).digest()
+
+        return fill_defaults(schema, writes, evaluate=self._evaluators.defaults(schema), new_id=new_id)
+
+    def commit_id(self, schema: Schema, filled: Sequence[LogicalWrite], request: CommitRequest) -> CommitId:
+        """Return the storage tier's name of the commit: its anchor is the root row of the first write."""
+        first = prepare(schema, filled[0])
+        root = schema.root(first.table)
+        anchor = row_key(schema, root, first.key_values[: len(root.key_column_ids)])
+        return CommitId(anchor, request.unique, request.created_ts)
+
+    async def outcome(self, database: str, first_write: LogicalWrite, unique: bytes, created_ts: int) -> int | None:
+        """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""
+        schema = (await self._leases.current(database)).schema
+        request = CommitRequest([first_write], (), 0, unique, created_ts)
+        filled = self.fill(schema, [first_write], unique)
+        decision = await self._client.fence(self.commit_id(schema, filled, request))
+        return decision.ts if decision.committed else None
+
+    async def _attempt(
+        self,
+        leased: Leased,
+        request: CommitRequest,
+        filled: Sequence[LogicalWrite],
+        attempt: int,
+        timeout_s: float,
+    ) -> Committed:
+        schema = leased.schema
+        tx = self._client.transaction(
+            request.priority_ts or request.created_ts,
+            commit_id=self.commit_id(schema, filled, request),
+            attempt=attempt,
+        )
+        try:
+            return await self.work(tx, leased, filled, request.read_set, request.read_ts, request.unique, timeout_s)
+        except BaseException:
+            await tx.rollback()
+            raise
+
+    async def work(
+        self,
+        tx: Transaction,
+        leased: Leased,
+        filled: Sequence[LogicalWrite],
+        read_set: Sequence[ReadSetEntry],
+        read_ts: int,
+        unique: bytes,
+        timeout_s: float,
+    ) -> Committed:
+        """Lock, validate, plan and commit in the storage transaction ``tx``, which pessimistic ones bring with them."""
+        schema = leased.schema
+        planner = WritePlanner(schema, filled, check_evaluator=self._evaluators.checks(schema))
+        seen: dict[bytes, Version | None] = {}
+        wanted = planner.needs()
+        await self._read(tx, planner, wanted, {entry.key for entry in read_set}, seen, timeout_s)
+        validate(schema, read_set, read_ts, seen.get)
+        while wanted := planner.needs():
+            await self._read(tx, planner, wanted, set(), seen, timeout_s)
+        plan = planner.plan(unique)
+        for write in plan.writes:
+            tx.write(write.key, write.value, key_offset=write.key_offset, value_offsets=write.value_offsets)
+        ts = await tx.commit(deadline=leased.lease_end, timeout_s=timeout_s)
+        return Committed(ts, plan.rows_affected, plan.effects)
+
+    async def _read(
+        self,
+        tx: Transaction,
+        planner: WritePlanner,
+        wanted: Needs,
+        validated: set[bytes],
+        seen: dict[bytes, Version | None],
+        timeout_s: float,
+    ) -> None:
+        """Take the locks of one round, for writing and for looking at the same time, and read under them."""
+        exclusive = sorted(wanted.rows | wanted.unique)
+        shared = sorted((wanted.shared_rows | validated) - wanted.rows - wanted.unique)
+        spans = sorted(wanted.ranges)
+        ranges = [KeyRange(start, end, wanted.limits.get((start, end), 0)) for start, end in spans]
+        rows: dict[bytes, Version | None] = {}
+
+        async def take(keys: Sequence[bytes], spans_too: Iterable[KeyRange], for_writing: bool) -> None:
+            result = await tx.read(keys, list(spans_too), exclusive=for_writing, timeout_s=timeout_s)
+            rows.update(zip(keys, result.versions, strict=True))
+            for span, found in zip(spans if for_writing else (), result.ranges, strict=True):
+                given[span] = [(row.key, Version(row.ts, row.value)) for row in found]
+
+        given: dict[tuple[bytes, bytes], list[tuple[bytes, Version]]] = {}
+        jobs = []
+        if exclusive or ranges:
+            jobs.append(take(exclusive, ranges, True))
+        if shared:
+            jobs.append(take(shared, (), False))
+        for outcome in await asyncio.gather(*jobs, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        seen.update(rows)
+        planner.give(rows, given)
