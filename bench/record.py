@@ -1,0 +1,79 @@
+"""Run a benchmark and write what it measured into its section of `README.md`: `python bench/record.py kv [OPTION...]`.
+
+Options go to `f1 bench NAME`. The section begins with the comment `<!-- NAME -->` and ends with the next heading.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+README = Path(__file__).resolve().parent / "README.md"
+
+# Heading of a column -> what is in it.
+COLUMNS: Mapping[str, str] = {
+    "work": "{work}",
+    "clients": "{clients}",
+    "a second": "{ours:,.0f}",
+    "p50 ms": "{p50_ms:.1f}",
+    "p99 ms": "{p99_ms:.1f}",
+    "cpu us": "{cpu_us:.0f}",
+    "load cpu": "{load_cpu:.2f}",
+}
+PEER_COLUMNS: Mapping[str, str] = {
+    "a second": "{peer:,.0f}",
+    "p50 ms": "{peer_p50_ms:.1f}",
+    "p99 ms": "{peer_p99_ms:.1f}",
+    "ratio": "{ratio:.2f}",
+}
+
+
+def table(report: Mapping[str, Any], revision: str) -> str:
+    """Return a report as Markdown."""
+    rows = report["rows"]
+    peer = rows[0]["peer_name"]
+    columns = [
+        (heading, form) for heading, form in COLUMNS.items() if heading != "cpu us" or rows[0]["cpu_us"] is not None
+    ]
+    if peer:
+        columns += [
+            (f"{peer} {heading}" if heading != "ratio" else heading, form) for heading, form in PEER_COLUMNS.items()
+        ]
+    lines = [
+        f"Revision {revision} on {report['machine']}:",
+        "",
+        "| " + " | ".join(heading for heading, _ in columns) + " |",
+        "|---" + "|---:" * (len(columns) - 1) + "|",
+    ]
+    lines += ["| " + " | ".join(form.format(**row) for _, form in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def replace(text: str, name: str, section: str) -> str:
+    """Return the document with the section of a benchmark replaced. Raises ValueError if it has none."""
+    marker = f"<!-- {name} -->\n"
+    before, found, after = text.partition(marker)
+    if not found:
+        raise ValueError(f"the document has no section {marker.strip()}")
+    heading = re.search(r"^#", after, re.MULTILINE)
+    rest = after[heading.start() :] if heading else ""
+    return f"{before}{marker}\n{section}\n" + (f"\n{rest}" if rest else "")
+
+
+def main(arguments: Sequence[str]) -> int:
+    name, *options = arguments
+    f1 = [sys.executable, "-m", "f1", "bench", name, "--format", "json", *options]
+    report = json.loads(subprocess.run(f1, stdout=subprocess.PIPE, check=True).stdout)
+    describe = ["git", "describe", "--always", "--dirty"]
+    revision = subprocess.run(describe, cwd=README.parent, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    section = table(report, revision)
+    README.write_text(replace(README.read_text(), name, section))
+    print(section)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
