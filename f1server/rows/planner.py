@@ -84,6 +84,11 @@ class WritePlanner:
 
     # ------------------------------------------------------------------ what must be read
 
+    @property
+    def first_needs(self) -> Needs:
+        """What is known to be needed before anything has been read: enough for :meth:`images`."""
+        return self._first
+
     def needs(self) -> Needs:
         """Return what has not been given yet.
 

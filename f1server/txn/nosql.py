@@ -1,0 +1,124 @@
+"""The NoSQL interface (F1 section 7.2): any tables, columns and key ranges in one request."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import Column, Index, Schema, Table
+from f1server.rows.arrow import to_arrow
+from f1server.rows.coerce import coerce_column
+from f1server.rows.keys import index_prefix, index_span, row_key, row_prefix, row_span, table_span
+from f1server.rows.values import Value
+from f1server.txn.reader import FoundRow, RowReader, Span
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """What to read of one table.
+
+    ``keys`` and ``prefixes`` are encoded tuples of the first values of the primary key (or the index), ``ranges``
+    half-open ranges of such tuples; ``everything``: the whole table.
+    """
+
+    table: str
+    columns: tuple[str, ...] = ()
+    keys: tuple[bytes, ...] = ()
+    prefixes: tuple[bytes, ...] = ()
+    ranges: tuple[tuple[bytes, bytes], ...] = ()
+    everything: bool = False
+    index: str = ""
+    limit: int = 0
+    reverse: bool = False
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of one table read."""
+
+    columns: tuple[Column, ...]
+    batch: pa.RecordBatch
+
+
+async def read(reader: RowReader, reads: Sequence[TableRead]) -> list[TableRows]:
+    """Perform all reads at once. Raises NOT_FOUND for unknown names, INVALID_ARGUMENT for keys of other types."""
+    return list(await asyncio.gather(*(_read_table(reader, wanted) for wanted in reads)))
+
+
+async def _read_table(reader: RowReader, wanted: TableRead) -> TableRows:
+    schema = reader.schema
+    table = schema.table(wanted.table)
+    columns = tuple(table.column(name) for name in wanted.columns) or table.visible
+    ids = [column.id for column in columns]
+    if wanted.index:
+        index = table.index(wanted.index)
+        spans = _index_spans(schema, table, index, wanted)
+        rows = await reader.rows_by_index(
+            table,
+            index,
+            spans,
+            limit=wanted.limit,
+            reverse=wanted.reverse,
+            exclusive=wanted.exclusive,
+            columns=ids,
+        )
+    else:
+        spans = _row_spans(schema, table, wanted)
+        rows = await reader.rows(
+            table, spans, limit=wanted.limit, reverse=wanted.reverse, exclusive=wanted.exclusive, columns=ids
+        )
+    return TableRows(columns, batch_of_rows(columns, rows))
+
+
+def batch_of_rows(columns: Sequence[Column], rows: Sequence[FoundRow]) -> pa.RecordBatch:
+    """Return rows as an Arrow batch of these columns."""
+    arrays = [to_arrow(c.type, [found.row.get(c.id) for found in rows]) for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
+
+
+def _row_spans(schema: Schema, table: Table, wanted: TableRead) -> list[Span]:
+    spans: list[Span] = []
+    for key in wanted.keys:
+        values = _values(schema, table, list(table.key_columns), key, whole=True)
+        spans.append((row_key(schema, table, values), b""))
+    for prefix in wanted.prefixes:
+        start = row_prefix(schema, table, _values(schema, table, list(table.key_columns), prefix))
+        spans.append((start, tuples.successor(start)))
+    spans += [row_span(schema, table, start, end) for start, end in wanted.ranges]
+    if wanted.everything:
+        spans.append(table_span(schema, table))
+    return [span for span in dict.fromkeys(spans) if not span[1] or span[0] < span[1]]
+
+
+def _index_spans(schema: Schema, table: Table, index: Index, wanted: TableRead) -> list[Span]:
+    spans: list[Span] = []
+    for key in (*wanted.keys, *wanted.prefixes):
+        start = index_prefix(schema, table, index, _index_values(schema, table, index, key))
+        spans.append((start, tuples.successor(start)))
+    spans += [index_span(schema, table, index, start, end) for start, end in wanted.ranges]
+    if wanted.everything:
+        spans.append(index_span(schema, table, index, b"", b""))
+    return [span for span in dict.fromkeys(spans) if span[0] < span[1]]
+
+
+def _values(schema: Schema, table: Table, columns: list[Column], encoded: bytes, *, whole: bool = False) -> list[Value]:
+    values = tuples.decode(encoded)
+    if len(values) > len(columns) or (whole and len(values) != len(columns)):
+        names = ", ".join(column.name for column in columns)
+        raise F1Error(Code.INVALID_ARGUMENT, f"the key of {table.name} is ({names}), not {len(values)} values")
+    return [coerce_column(schema, table, column, value) for column, value in zip(columns, values, strict=False)]
+
+
+def _index_values(schema: Schema, table: Table, index: Index, encoded: bytes) -> list[Value]:
+    values = tuples.decode(encoded)
+    if len(values) > len(index.parts):
+        raise F1Error(Code.INVALID_ARGUMENT, f"index {index.name} has {len(index.parts)} columns, not {len(values)}")
+    typed: list[Value] = []
+    for part, value in zip(index.parts, values, strict=False):
+        column = table.by_id[part.column_id]
+        typed.append(value if part.path else coerce_column(schema, table, column, value))
+    return typed

@@ -1,0 +1,215 @@
+"""Reading rows of tables in a transaction: at its timestamp or under its locks, its own writes laid over."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from f1common.encoding.row import decode_row
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import Index, Schema, Table
+from f1server.rows.keys import index_key, row_key, split_index_key, split_row_key
+from f1server.rows.locks import lock_value
+from f1server.rows.rowcodec import decode_row_value
+from f1server.rows.values import Row, Value
+from f1server.rows.writes import LogicalWrite
+from f1server.txn import overlay
+from f1server.txn.readset import ReadSetEntry
+from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction, Version
+
+MAX_READ_SET = 100_000
+"""Most rows that an optimistic transaction may look at: its client carries each of them to the commit."""
+
+Span = tuple[bytes, bytes]
+"""Storage keys from the first to below the second; a single key has the end ``b""``."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    """A row as the transaction sees it."""
+
+    key: bytes
+    row: Row
+
+
+class RowReader:
+    """Reads for one statement or one NoSQL request. Everything it reads is as of one moment."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        schema: Schema,
+        *,
+        timestamp: int,
+        filled: Sequence[LogicalWrite] = (),
+        tx: Transaction | None = None,
+        collect: bool = False,
+    ) -> None:
+        """``timestamp`` for all reads, unless they are made under the locks of ``tx``; ``collect`` the read set."""
+        self.schema = schema
+        self.timestamp = timestamp
+        self.read_set: dict[bytes, ReadSetEntry] = {}
+        self._client = client
+        self._filled = filled
+        self._tx = tx
+        self._collect = collect
+        self._overlay: overlay.Overlay | None = None if filled else overlay.NOTHING
+
+    async def overlay(self) -> overlay.Overlay:
+        """Return the transaction's own writes as rows."""
+        if self._overlay is None:
+            self._overlay = await overlay.build(self.schema, self._filled, self.fetch)
+        return self._overlay
+
+    async def fetch(
+        self, keys: Sequence[bytes], ranges: Sequence[KeyRange] = (), *, exclusive: bool = False
+    ) -> ReadResult:
+        """Read storage rows, without the transaction's own writes."""
+        if not keys and not ranges:
+            return ReadResult(self.timestamp)
+        if self._tx is not None:
+            return await self._tx.read(keys, ranges, exclusive=exclusive)
+        return await self._client.read(keys, ranges, timestamp=self.timestamp)
+
+    @property
+    def at_timestamp(self) -> bool:
+        """Tell whether reads are snapshots that need no locks, so that scans may serve them."""
+        return self._tx is None
+
+    # ------------------------------------------------------------------ rows by primary key
+
+    async def rows(
+        self,
+        table: Table,
+        spans: Sequence[Span],
+        *,
+        limit: int = 0,
+        reverse: bool = False,
+        exclusive: bool = False,
+        columns: Iterable[int] = (),
+    ) -> list[FoundRow]:
+        """Return the rows of ``table`` in ``spans``, in key order (or its reverse); ``columns`` are looked at."""
+        found = await self.rows_of([table], spans, limit=limit, reverse=reverse, exclusive=exclusive, columns=columns)
+        return found[table.id]
+
+    async def rows_of(
+        self,
+        tables: Sequence[Table],
+        spans: Sequence[Span],
+        *,
+        limit: int = 0,
+        reverse: bool = False,
+        exclusive: bool = False,
+        columns: Iterable[int] = (),
+    ) -> dict[int, list[FoundRow]]:
+        """Return the rows of several tables of one hierarchy from one storage request (F1 section 8.5)."""
+        own = await self.overlay()
+        keys = sorted({start for start, end in spans if not end})
+        # A limit counts rows of one table; storage counts whatever lies there, children and own deletions included.
+        exact = len(tables) == 1 and not own.touches(tables[0]) and not self.schema.children(tables[0])
+        bound = limit if exact and limit and len(spans) == 1 else 0
+        ranges = [KeyRange(start, end, bound, reverse) for start, end in spans if end]
+        result = await self.fetch(keys, ranges, exclusive=exclusive)
+        stored = list(zip(keys, result.versions, strict=True))
+        stored += [(row.key, Version(row.ts, row.value)) for rows in result.ranges for row in rows]
+        wanted = {table.id: table for table in tables}
+        found: dict[int, dict[bytes, Row]] = {table.id: {} for table in tables}
+        looked_at = tuple(sorted(columns))
+        for key, version in stored:
+            self._note(key, version, wanted, looked_at)
+            if version is None or version.value is None or own.hides(key):
+                continue
+            split = split_row_key(self.schema, key)
+            if split is not None and split[0].id in wanted:
+                found[split[0].id][key] = decode_row_value(split[0], split[1], version.value)
+        for table in tables:
+            for key, row in own.rows(table):
+                if _inside(key, spans):
+                    found[table.id][key] = row
+        result_rows: dict[int, list[FoundRow]] = {}
+        for table_id, rows in found.items():
+            ordered = [FoundRow(key, rows[key]) for key in sorted(rows, reverse=reverse)]
+            result_rows[table_id] = ordered[:limit] if limit else ordered
+        return result_rows
+
+    def _note(self, key: bytes, version: Version | None, tables: dict[int, Table], columns: tuple[int, ...]) -> None:
+        if not self._collect:
+            return
+        split = split_row_key(self.schema, key)
+        if split is None or split[0].id not in tables:
+            return
+        self.note(split[0], key, version, columns)
+
+    def note(self, table: Table, key: bytes, version: Version | None, columns: tuple[int, ...]) -> None:
+        """Add a row that was looked at to the read set. Raises OUT_OF_RANGE when there are too many."""
+        ts = 0
+        if version is not None and version.value is not None:
+            ts = lock_value(table, decode_row(version.value) if table.locks else {}, version.ts, columns)
+        self.note_lock(table, key, ts, columns)
+
+    def note_lock(self, table: Table, key: bytes, ts: int, columns: tuple[int, ...]) -> None:
+        """Add a row with the value of its lock to the read set, widening what was looked at before."""
+        before = self.read_set.get(key)
+        if before is not None and before.columns != columns:
+            columns = tuple(sorted({*before.columns, *columns})) if before.columns and columns else ()
+        self.read_set[key] = ReadSetEntry(key, ts, table.name, columns)
+        if len(self.read_set) > MAX_READ_SET:
+            raise F1Error(
+                Code.OUT_OF_RANGE,
+                f"the transaction looks at more than {MAX_READ_SET} rows; read them in a snapshot transaction, or "
+                "split the work",
+            )
+
+    # ------------------------------------------------------------------ rows by index
+
+    async def entries(
+        self, table: Table, index: Index, spans: Sequence[Span], *, limit: int = 0, reverse: bool = False
+    ) -> list[tuple[bytes, tuple[Value, ...], tuple[Value, ...], bytes]]:
+        """Return stored index entries: key, index values, primary key, value."""
+        keys = sorted({start for start, end in spans if not end})
+        ranges = [KeyRange(start, end, limit, reverse) for start, end in spans if end]
+        result = await self.fetch(keys, ranges)
+        stored = [(k, v.value) for k, v in zip(keys, result.versions, strict=True) if v is not None]
+        stored += [(row.key, row.value) for rows in result.ranges for row in rows]
+        found = []
+        for key, value in stored:
+            if value is not None:
+                values, primary = split_index_key(self.schema, table, index, key, value)
+                found.append((key, values, primary, value))
+        return found
+
+    async def rows_by_index(
+        self,
+        table: Table,
+        index: Index,
+        spans: Sequence[Span],
+        *,
+        limit: int = 0,
+        reverse: bool = False,
+        exclusive: bool = False,
+        columns: Iterable[int] = (),
+    ) -> list[FoundRow]:
+        """Return the rows whose entries of ``index`` lie in ``spans``, in the order of the entries."""
+        own = await self.overlay()
+        bound = 0 if own.touches(table) else limit
+        entries = await self.entries(table, index, spans, limit=bound, reverse=reverse)
+        keys = [row_key(self.schema, table, primary) for _, _, primary, _ in entries]
+        found = await self.rows(
+            table, [(key, b"") for key in dict.fromkeys(keys)], exclusive=exclusive, columns=columns
+        )
+        by_key = {item.key: item for item in found}
+        placed = [(entry[0], by_key[key]) for entry, key in zip(entries, keys, strict=True) if key in by_key]
+        # Own writes may have moved a row within the index, or into it: their entries are computed, not read.
+        placed = [(entry, item) for entry, item in placed if not own.hides(item.key)]
+        for key, row in own.rows(table):
+            primary = [row[i] for i in table.key_column_ids]
+            placed += [
+                (entry, FoundRow(key, row))
+                for entry in index_key(self.schema, table, index, row, primary)
+                if _inside(entry, spans)
+            ]
+        placed.sort(key=lambda item: item[0], reverse=reverse)
+        rows = list({item.key: item for _, item in placed}.values())
+        return rows[:limit] if limit else rows
+
+
+def _inside(key: bytes, spans: Sequence[Span]) -> bool:
+    return any(key == start if not end else start <= key < end for start, end in spans)
