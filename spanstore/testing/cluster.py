@@ -17,38 +17,38 @@ from f1common.config import (
     Config,
     PaxosSection,
     ServerSection,
+    StorageSection,
 )
 from f1common.rpc.channels import ChannelCache
 from spanstore.client import SpanClient
+from spanstore.engine import keyspace
+from spanstore.engine.keyspace import Subspace
 from spanstore.engine.memory import MemoryEngine
+from spanstore.group.group import Group
 from spanstore.group.state import Done
 from spanstore.placement.range_map import spread_tables
 from spanstore.runtime.process import SpanProcess
+from spanstore.testing.checkers import Applied, Installed
 from spanstore.testing.sim.world import NodeEnv, World
 from spanstore.txn.commands import encode_command
 
 _PORT = 7000
-_TABLES = 16
+TABLES = 16
+"""Root tables 1 to TABLES are spread over the groups."""
 
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """One entry as one incarnation of one replica applied it."""
-
-    node: str
-    incarnation: int
-    group: int
-    index: int
-    command: bytes
+_RESPAWN_US = 300_000
+_MAX_KEPT = 3
+_STATE = (Subspace.APPLIED, Subspace.META, Subspace.DATA, Subspace.PREPARED, Subspace.OUTCOME, Subspace.FINISHED)
 
 
 @dataclass(slots=True)
 class ClusterConfig:
-    """Shape of a cluster. ``paxos`` are milliseconds and bytes as in the configuration file."""
+    """Shape of a cluster. ``paxos`` and ``storage`` are as in the configuration file."""
 
     servers: int = 3
     groups: int = 2
     paxos: PaxosSection = field(default_factory=PaxosSection)
+    storage: StorageSection = field(default_factory=StorageSection)
     ack_before_sync: bool = False
 
 
@@ -59,17 +59,18 @@ class SimCluster:
         self.world = world
         self.config = config or ClusterConfig()
         self.names = [f"span-{chr(ord('a') + i)}" for i in range(self.config.servers)]
-        self.applied: list[Applied] = []
+        self.groups = list(range(self.config.groups + 1))
+        self.applied: list[Applied | Installed] = []
         self.processes: dict[str, SpanProcess] = {}
+        self.engines: dict[str, MemoryEngine] = {}
         self._cluster = self._describe()
 
     def _describe(self) -> ClusterSection:
-        groups = list(range(self.config.groups + 1))
-        ranges = spread_tables(groups, _TABLES)
+        ranges = spread_tables(self.groups, TABLES)
         return ClusterSection(
             cluster_id="sim",
             servers=tuple(ClusterServer(name=n, zone=n[-1], address=f"{n}:{_PORT}") for n in self.names),
-            groups=tuple(ClusterGroup(id=g, voters=tuple(self.names)) for g in groups),
+            groups=tuple(ClusterGroup(id=g, voters=tuple(self.names)) for g in self.groups),
             ranges=tuple(ClusterRange(start=r.start.hex(), group=r.group) for r in ranges.ranges),
         )
 
@@ -90,6 +91,7 @@ class SimCluster:
             server=ServerSection(name=env.name, zone=env.name[-1], port=_PORT, data_dir="sim"),
             clock=ClockSection(source="same_host", offset_us=0),
             paxos=self.config.paxos,
+            storage=self.config.storage,
             cluster=self._cluster,
         )
 
@@ -99,33 +101,41 @@ class SimCluster:
 
         process = SpanProcess(config, engine, env.clock, channels, env.rng, on_applied=record)
         self.processes[env.name] = process
+        for number, replica in sorted(process.server.groups.items()):
+            # The last entries before a crash may have been applied without anybody hearing of it.
+            self.applied.append(Installed(env.name, env.incarnation, number, replica.state.applied.index))
         server = env.server()
         await process.start(server)
         server.add_insecure_port(env.address(_PORT))
         await server.start()
-        # A failed disk ends the process; somebody starts it again, as a supervisor would.
+        # A failed disk ends the process; it is started again, as by a supervisor.
         error = await process.failed
+        self.world.net.later(_RESPAWN_US, self.world.restart, env.name)
         self.world.exit_node(env.name, error)
 
     def _disk(self, env: NodeEnv) -> MemoryEngine:
         """The machine's disk: it outlives the process and loses what was not synced."""
-        engine = env.durable.get("engine")
+        engine = self.engines.get(env.name)
         if engine is None:
-            engine = MemoryEngine(
+            engine = self.engines[env.name] = MemoryEngine(
                 sleep=asyncio.sleep,
                 latency=lambda: env.disk.sync_us() / 1_000_000,
                 ack_before_sync=self.config.ack_before_sync,
             )
-            env.durable["engine"] = engine
         else:
             engine.restart()
-        env.on_crash(engine.crash)
-        found: MemoryEngine = engine
-        return found
+        # Of the writes that nobody was told of, the first few may have reached the disk all the same.
+        env.on_crash(lambda: engine.crash(keep_pending=env.rng.randrange(_MAX_KEPT)))
+        return engine
 
     def client(self, env: NodeEnv) -> SpanClient:
         """Make a client on a node of the world."""
         return SpanClient(self.addresses, clock=env.clock, rng=env.rng, channels=ChannelCache(env.channel))
+
+    def running(self, name: str) -> SpanProcess | None:
+        """Return the process of a server unless it is down or stopped."""
+        node = self.world.nodes[name]
+        return self.processes.get(name) if node.running and not node.paused else None
 
     async def settle(self, client: SpanClient, groups: Sequence[int] | None = None, timeout_s: float = 30.0) -> None:
         """Wait until every group answers a strong read: after faults were healed, progress must return."""
@@ -136,14 +146,37 @@ class SimCluster:
                 wanted.discard(item.group)
                 await client.read([item.start or b"\x01"], timeout_s=timeout_s)
 
+    def replicas(self, group: int) -> list[tuple[str, Group]]:
+        """Return the replicas of a group in all running servers."""
+        found = [(name, self.running(name)) for name in self.names]
+        return [(name, process.server.groups[group]) for name, process in found if process is not None]
+
+    def unsettled(self) -> str:
+        """Say what keeps the replicas from being all alike and at rest; nothing once they are."""
+        for group in self.groups:
+            replicas = self.replicas(group)
+            if len(replicas) < len(self.names):
+                return f"of group {group} only {[name for name, _ in replicas]} are up"
+            indexes = {name: replica.state.applied.index for name, replica in replicas}
+            if len(set(indexes.values())) > 1:
+                return f"the replicas of group {group} have applied {indexes}"
+            prepared = sorted({txn.hex() for _, replica in replicas for txn in replica.state.prepared})
+            if prepared:
+                return f"transactions {prepared} are still prepared in group {group}"
+        return ""
+
     def digests(self) -> dict[tuple[int, int], set[int]]:
         """Return the digests by (group, applied index) over all running replicas: each set must have one member."""
         found: dict[tuple[int, int], set[int]] = {}
-        for name in self.names:
-            process = self.processes.get(name)
-            if process is None or not self.world.nodes[name].running:
-                continue
-            for number, group in process.server.groups.items():
-                state = group.state.applied
-                found.setdefault((number, state.index), set()).add(state.digest)
+        for group in self.groups:
+            for _, replica in self.replicas(group):
+                state = replica.state.applied
+                found.setdefault((group, state.index), set()).add(state.digest)
         return found
+
+    def state(self, name: str, group: int) -> dict[bytes, bytes]:
+        """Return everything that the log of a group has made of the disk of a server."""
+        with self.engines[name].snapshot() as reader:
+            return {
+                key: value for space in _STATE for key, value in reader.scan(*keyspace.subspace_range(group, space))
+            }

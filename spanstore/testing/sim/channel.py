@@ -30,6 +30,7 @@ from spanstore.testing.sim.net import (
     Reset,
     Status,
     Stream,
+    stable,
 )
 
 _MICROS = 1_000_000
@@ -265,7 +266,7 @@ class _MultiCallable:
         self._channel = channel
         self._kind = kind
         self._method = method
-        self._serializer = serializer
+        self._serializer = stable(serializer)
         self._deserializer = deserializer
 
     def __call__(

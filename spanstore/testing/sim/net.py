@@ -20,7 +20,9 @@ import contextvars
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+from google.protobuf import message as protobuf
 
 from spanstore.testing.sim.loop import Domain, VirtualLoop
 
@@ -65,6 +67,20 @@ class NetConfig:
     window_bytes: int = 1 << 18
     unordered_methods: frozenset[str] = frozenset()
     loss: Loss = field(default_factory=Loss)
+
+
+def stable(serializer: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    """Return a serializer with the same bytes in every run: protobuf shuffles the entries of a map from run to run."""
+    if serializer is None:
+        return None
+    plain = serializer
+
+    def serialize(message: Any) -> bytes:
+        if isinstance(message, protobuf.Message):
+            return message.SerializeToString(deterministic=True)
+        return plain(message)
+
+    return serialize
 
 
 class Listener(Protocol):

@@ -23,6 +23,7 @@ from spanstore.testing.sim.net import (
     Reset,
     Status,
     Stream,
+    stable,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -288,7 +289,7 @@ class SimServicerContext:
     async def run(self, handler: Any) -> None:
         """Run a method handler of any of the four shapes."""
         self._deserialize = handler.request_deserializer or _same
-        self._serialize = handler.response_serializer or _same
+        self._serialize = stable(handler.response_serializer) or _same
         argument: Any
         if handler.request_streaming:
             argument = self._requests()

@@ -1,0 +1,185 @@
+"""Faults of whole clusters, beside those of the simulator's nemesis: disks that fail, leaders that hand over, clients
+that die, power that fails everywhere at once."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from f1common.errors import Code
+from spanstore.testing.cluster import SimCluster
+from spanstore.testing.scenarios.scenario import COMMON_FAULTS, OWN_FAULTS, Scenario
+from spanstore.testing.sim import World, nemesis
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Ask a server to give the leadership of all its groups away, as before a planned stop."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCrash:
+    """Kill a client, in the middle of whatever it drives, and start it again."""
+
+    node: str
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """A machine loses its power; its boot clock starts at zero when it is back."""
+
+    node: str
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """All servers lose their power at once, and come back one by one."""
+
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskError:
+    """The next sync of a server fails, having kept its writes or not: the process ends and is started again."""
+
+    node: str
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFull:
+    """Every sync of a server fails for want of space, for a while."""
+
+    node: str
+    duration_us: int
+
+
+OwnFault = HandOver | ClientCrash | Reboot | Blackout | DiskError | DiskFull
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault and when it strikes, in microseconds from the start."""
+
+    at_us: int
+    fault: nemesis.Fault | OwnFault
+
+
+def draw_plan(scenario: Scenario, servers: Sequence[str], clients: Sequence[str]) -> list[Planned]:
+    """Draw the faults of the safety phase."""
+    common = tuple((kind, weight) for kind, weight in scenario.faults if kind in COMMON_FAULTS)
+    own = [(kind, weight) for kind, weight in scenario.faults if kind in OWN_FAULTS]
+    total = sum(weight for _, weight in scenario.faults)
+    plan: list[Planned] = []
+    if common:
+        share = sum(weight for _, weight in common) / total
+        config = nemesis.NemesisConfig(
+            interval_us=int(scenario.fault_interval_us / share),
+            duration_us=scenario.fault_duration_us,
+            weights=common,
+            max_down=scenario.max_down,
+        )
+        planned = nemesis.draw_plan(
+            scenario.rng("nemesis"),
+            config,
+            servers,
+            scenario.run_us,
+            clients=clients,
+            clock_bound_us=scenario.clock_bound_us,
+        )
+        plan += [Planned(p.at_us, p.fault) for p in planned]
+    if own:
+        share = sum(weight for _, weight in own) / total
+        plan += _draw_own(scenario, own, int(scenario.fault_interval_us / share), servers, clients)
+    return sorted(plan, key=lambda p: p.at_us)
+
+
+def _draw_own(
+    scenario: Scenario, kinds: list[tuple[str, int]], interval_us: int, servers: Sequence[str], clients: Sequence[str]
+) -> Iterator[Planned]:
+    rng = scenario.rng("own faults")
+    at_us = 0
+    while True:
+        at_us += 1 + int(rng.expovariate(1.0 / interval_us))
+        if at_us >= scenario.run_us:
+            return
+        lasting_us = 1_000 + int(rng.expovariate(1.0 / scenario.fault_duration_us))
+        kind = rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+        yield Planned(at_us, _own_fault(rng, kind, servers, clients, lasting_us))
+
+
+def _own_fault(
+    rng: random.Random, kind: str, servers: Sequence[str], clients: Sequence[str], lasting_us: int
+) -> OwnFault:
+    node = rng.choice(servers)
+    match kind:
+        case "handover":
+            return HandOver(node)
+        case "client_crash":
+            return ClientCrash(rng.choice(clients), lasting_us)
+        case "reboot":
+            return Reboot(node, lasting_us)
+        case "blackout":
+            return Blackout(lasting_us)
+        case "disk_error":
+            return DiskError(node, rng.random() < 0.5)
+        case _:
+            return DiskFull(node, lasting_us)
+
+
+async def play(world: World, cluster: SimCluster, plan: Sequence[Planned]) -> None:
+    """Perform ``plan``, each fault undone after its duration."""
+    start_us = world.now_us()
+    for planned in plan:
+        wait_us = start_us + planned.at_us - world.now_us()
+        if wait_us > 0:
+            await world.sleep_us(wait_us)
+        fault = planned.fault
+        if isinstance(fault, OwnFault):
+            world.trace("fault", fault)
+            _strike(world, cluster, fault)
+        else:
+            nemesis.strike(world, fault)
+
+
+def _strike(world: World, cluster: SimCluster, fault: OwnFault) -> None:
+    match fault:
+        case HandOver(node):
+            process = cluster.running(node)
+            if process is not None:
+                process.server.hand_over()
+        case ClientCrash(node, duration_us):
+            world.crash(node)
+            world.net.later(duration_us, world.restart, node)
+        case Reboot(node, duration_us):
+            world.crash(node, silent=True)
+            world.net.later(duration_us, _boot, world, node)
+        case Blackout(duration_us):
+            for number, node in enumerate(cluster.names):
+                world.crash(node, silent=True)
+                world.net.later(duration_us + number * 1_000, _boot, world, node)
+        case DiskError(node, kept):
+            cluster.engines[node].fail_next_commit(Code.UNAVAILABLE, kept=kept)
+        case DiskFull(node, duration_us):
+            engine = cluster.engines[node]
+            engine.disk_full = True
+            world.net.later(duration_us, setattr, engine, "disk_full", False)
+        case _:
+            assert_never(fault)
+
+
+def _boot(world: World, node: str) -> None:
+    world.restart(node, reboot=True)
+
+
+def heal(world: World, cluster: SimCluster) -> None:
+    """Undo everything that is still wrong."""
+    for name in cluster.names:
+        engine = cluster.engines.get(name)
+        if engine is not None:
+            engine.disk_full = False
+    world.heal()

@@ -1,0 +1,185 @@
+"""A whole-cluster run as data: everything that a seed decides, so that a failing run can be kept, bent and repeated."""
+
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from f1common.config import PaxosSection, StorageSection
+from spanstore.testing.sim import LinkProfile, Loss, NetConfig, WorldConfig
+
+_T = TypeVar("_T")
+
+WORKLOADS = ("ring", "bank", "register", "list_append", "commits")
+"""What clients do. ``commits`` is about commit ids, fences and outcomes; the others are in testing.workloads."""
+
+COMMON_FAULTS = (
+    "crash",
+    "power_cut",
+    "pause",
+    "partition",
+    "reset",
+    "clock_jump",
+    "clock_drift",
+    "slow_disk",
+    "slow_link",
+)
+"""Faults that the nemesis of the simulator knows."""
+
+OWN_FAULTS = ("handover", "client_crash", "reboot", "disk_error", "disk_full", "blackout")
+"""Faults of :mod:`spanstore.testing.scenarios.faults`."""
+
+PEER_METHOD = "/f1.span.SpanServer/Peer"
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run. Names carry the units; ``_ppm`` are parts per million.
+
+    ``faults`` are (kind, weight). ``max_down`` bounds how many servers are dead, stopped or cut off at once; None does
+    not. ``run_us`` is the safety phase, after which everything is healed and progress must return.
+    """
+
+    seed: int
+    workload: str
+    servers: int = 3
+    groups: int = 2
+    keys: int = 6
+    clients: int = 3
+    pause_us: int = 20_000
+    run_us: int = 6_000_000
+
+    lease_ms: int = 1_500
+    heartbeat_ms: int = 200
+    election_timeout_ms: int = 700
+    log_keep_entries: int = 10_000
+    max_batch_bytes: int = 1 << 20
+    txn_idle_ms: int = 10_000
+
+    clock_bound_us: int = 0
+    max_drift_ppm: int = 0
+    link_min_us: int = 100
+    link_mean_extra_us: int = 150
+    link_spike_ppm: int = 500
+    drop_ppm: int = 0
+    duplicate_ppm: int = 0
+    reorder_ppm: int = 0
+    disk_min_us: int = 100
+    disk_mean_extra_us: int = 200
+
+    faults: tuple[tuple[str, int], ...] = ()
+    fault_interval_us: int = 1_000_000
+    fault_duration_us: int = 1_000_000
+    max_down: int | None = 1
+    ack_before_sync: bool = False
+
+    def with_(self, **changes: Any) -> "Scenario":
+        """Return the scenario with some fields replaced."""
+        return msgspec.structs.replace(self, **changes)
+
+    def rng(self, purpose: str) -> random.Random:
+        """Return the random numbers of one purpose, which no other purpose draws from."""
+        return random.Random(f"{self.seed}/scenario/{purpose}")
+
+    def paxos(self) -> PaxosSection:
+        """Return the settings of the replicas."""
+        return PaxosSection(
+            lease_ms=self.lease_ms,
+            heartbeat_ms=self.heartbeat_ms,
+            election_timeout_ms=self.election_timeout_ms,
+            log_keep_entries=self.log_keep_entries,
+            max_batch_bytes=self.max_batch_bytes,
+        )
+
+    def storage(self) -> StorageSection:
+        """Return the settings of storage and transactions."""
+        return StorageSection(txn_idle_ms=self.txn_idle_ms)
+
+    def world(self, tolerated: tuple[type[BaseException], ...]) -> WorldConfig:
+        """Return the parameters of the world; nodes may exit with ``tolerated`` errors."""
+        profile = LinkProfile(
+            min_us=self.link_min_us, mean_extra_us=self.link_mean_extra_us, spike_per_million=self.link_spike_ppm
+        )
+        return WorldConfig(
+            net=NetConfig(
+                profile=profile,
+                unordered_methods=frozenset((PEER_METHOD,)),
+                loss=Loss(drop=self.drop_ppm, duplicate=self.duplicate_ppm, reorder=self.reorder_ppm),
+            ),
+            clock_bound_us=self.clock_bound_us,
+            max_drift_ppm=self.max_drift_ppm,
+            disk_min_us=self.disk_min_us,
+            disk_mean_extra_us=self.disk_mean_extra_us,
+            limit_us=self.run_us + 600_000_000,
+            tolerated_exits=tolerated,
+        )
+
+
+def draw(seed: int, workload: str | None = None) -> Scenario:
+    """Draw the scenario of a seed; ``workload`` fixes what clients do and leaves the rest to the seed."""
+    rng = random.Random(f"{seed}/draw")
+    drawn = rng.choice(WORKLOADS)
+    servers = rng.choice((3, 3, 3, 3, 5))
+    lease_ms, election_timeout_ms, heartbeat_ms = rng.choice(
+        ((1_500, 700, 200), (600, 300, 80), (300, 140, 40), (3_000, 400, 100))
+    )
+    bound_us = rng.choice((0, 0, 500, 5_000, 50_000))
+    min_us, extra_us = rng.choice(((100, 150), (100, 150), (50, 20), (1_000, 3_000), (5_000, 10_000)))
+    lossy = rng.random() < 0.6
+    return Scenario(
+        seed=seed,
+        workload=workload or drawn,
+        servers=servers,
+        groups=rng.choice((1, 2, 2, 3)),
+        keys=rng.choice((4, 6, 10)),
+        clients=rng.choice((2, 3, 5)),
+        pause_us=rng.choice((5_000, 20_000, 60_000)),
+        run_us=rng.choice((3_000_000, 5_000_000, 9_000_000)),
+        lease_ms=lease_ms,
+        election_timeout_ms=election_timeout_ms,
+        heartbeat_ms=heartbeat_ms,
+        log_keep_entries=rng.choice((10_000, 0, 20)),
+        max_batch_bytes=rng.choice((1 << 20, 4096)),
+        txn_idle_ms=rng.choice((500, 3_000)),
+        clock_bound_us=bound_us,
+        max_drift_ppm=rng.choice((0, 9_000)),
+        link_min_us=min_us,
+        link_mean_extra_us=extra_us,
+        link_spike_ppm=rng.choice((0, 500, 20_000)),
+        drop_ppm=_rate(rng, lossy),
+        duplicate_ppm=_rate(rng, lossy),
+        reorder_ppm=_rate(rng, lossy),
+        disk_min_us=rng.choice((100, 100, 2_000)),
+        disk_mean_extra_us=rng.choice((0, 200, 5_000)),
+        faults=_draw_faults(rng),
+        fault_interval_us=rng.choice((150_000, 500_000, 1_500_000)),
+        fault_duration_us=rng.choice((50_000, 500_000, 2_000_000)),
+        max_down=rng.choice((None, (servers - 1) // 2)),
+    )
+
+
+def _rate(rng: random.Random, lossy: bool) -> int:
+    return rng.choice((0, 1_000, 20_000, 100_000)) if lossy else 0
+
+
+def _draw_faults(rng: random.Random) -> tuple[tuple[str, int], ...]:
+    """Draw a few kinds of faults: few together reach deeper than all at once."""
+    if rng.random() < 0.05:
+        return ()
+    kinds = COMMON_FAULTS + OWN_FAULTS
+    chosen = rng.sample(kinds, rng.randint(1, 6))
+    return tuple((kind, rng.randint(1, 5)) for kind in kinds if kind in chosen)
+
+
+Tweak = Callable[[Scenario], Scenario]
+"""Bends a scenario towards what somebody looks for."""
+
+
+def encode(scenario: Scenario) -> bytes:
+    """Return the scenario as JSON."""
+    return msgspec.json.format(msgspec.json.encode(scenario), indent=2)
+
+
+def decode(data: bytes) -> Scenario:
+    """Read a scenario from JSON. Raises msgspec.DecodeError if it is none."""
+    return msgspec.json.decode(data, type=Scenario)
