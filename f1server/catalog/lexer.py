@@ -95,9 +95,17 @@ def tokenize(text: str, file: str = "") -> list[Token]:
 
 def _unreadable(text: str, file: str, error: TokenError) -> F1Error:
     cause = error.__cause__ or error.__context__ or error
-    place = re.search(r"from (\d+):(\d+)", str(cause))
+    place = re.search(r"from (\d+):\d+", str(cause))
     missing = re.search(r"Missing (\S+)", str(cause))
-    at = Position(int(place[1]), max(1, int(place[2])), file) if place else position(text, len(text), file)
-    if missing:
-        return at.error(Code.INVALID_ARGUMENT, f"a text that begins here has no closing {missing[1]}")
-    return at.error(Code.INVALID_ARGUMENT, "the text cannot be read as SQL")
+    if not place or not missing:
+        return position(text, len(text), file).error(Code.INVALID_ARGUMENT, "the text cannot be read as SQL")
+    quote, row = missing[1], int(place[1])
+    lines = text.split("\n")
+    line = lines[row - 1] if row <= len(lines) else ""
+    # Only the line is to be trusted. Nothing closes the text, so its last quote opens it, but for doubled ones.
+    start = line.rfind(quote)
+    while start > 0 and line[start - 1] == quote:
+        start = line.rfind(quote, 0, start - 1)
+    return Position(row, max(start, 0) + 1, file).error(
+        Code.INVALID_ARGUMENT, f"a text that begins here has no closing {quote}"
+    )

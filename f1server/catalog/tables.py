@@ -143,11 +143,13 @@ def _required(column: Column) -> Column:
     return replace(column, not_null=True)
 
 
-def _refuse_twins(names: Sequence[tuple[str, Position]], what: str) -> None:
+def _refuse_twins(names: Sequence[tuple[str, Position]], what: str, where: str = "") -> None:
     seen: set[str] = set()
     for name, at in names:
         if name.lower() in seen:
-            raise at.error(Code.INVALID_ARGUMENT, f"there are two {what}s {name} (upper and lower case are the same)")
+            raise at.error(
+                Code.INVALID_ARGUMENT, f"there are two {what}s {name}{where} (upper and lower case are the same)"
+            )
         seen.add(name.lower())
 
 
@@ -155,7 +157,7 @@ def _find_columns(statement: CreateTable, names: Sequence[str], by_name: dict[st
     for name in names:
         if name.lower() not in by_name:
             raise statement.at.error(Code.NOT_FOUND, f"{where} names {name}, which is no column of {statement.name}")
-    _refuse_twins([(name, statement.at) for name in names], f"column in {where}:")
+    _refuse_twins([(name, statement.at) for name in names], "column", f" in {where}")
     return [by_name[name.lower()] for name in names]
 
 
