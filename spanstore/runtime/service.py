@@ -1,7 +1,7 @@
 """The gRPC face of a spanserver. Nothing is decided here: messages in, values to the driver, values out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,7 +22,7 @@ from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, requ
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 600_000
 
-Scanner = Callable[[pb.ScanRequest, Any], AsyncIterator[pb.ScanChunk]]
+Scanner = Callable[[pb.ScanRequest, Any], Awaitable[None]]
 
 
 class SpanServicer(stubs.SpanServerServicer):
@@ -89,12 +89,11 @@ class SpanServicer(stubs.SpanServerServicer):
         await serve_one_way(context, unpack, handle, draining=self._draining)
 
     @maps_errors
-    async def Scan(self, request: pb.ScanRequest, context: Any) -> AsyncIterator[pb.ScanChunk]:
+    async def Scan(self, request: pb.ScanRequest, context: Any) -> None:
         """Stream rows as Arrow record batches."""
         if request.protocol_version:
             check_version("the client", request.protocol_version, PROTOCOL_VERSION)
-        async for chunk in self._scanner(request, context):
-            yield chunk
+        await self._scanner(request, context)
 
     @maps_errors
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:

@@ -1,9 +1,11 @@
 """The gRPC call ``Scan``: settle the timestamp, have the rows read, pass the chunks on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import Callable
 from typing import Any
 
+import grpc.aio
 import msgspec
 
 from f1common.clock import Clock
@@ -15,6 +17,11 @@ from spanstore.scan.frames import Chunk
 from spanstore.scan.plan import Column, ColumnType, KeyShape, Operator, Predicate, ScanPlan, check_plan
 from spanstore.scan.plan import Source as ColumnSource
 from spanstore.scan.source import Source
+
+_log = logging.getLogger(__name__)
+
+# What a context raises when its client is gone.
+_CLIENT_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, ConnectionError)
 
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 600_000
@@ -31,8 +38,8 @@ class ScanService:
         self._source = source
         self._scans = 0
 
-    async def scan(self, request: pb.ScanRequest, context: Any) -> AsyncIterator[pb.ScanChunk]:
-        """Yield the chunks of a scan; it ends when the call does, whoever ended it.
+    async def scan(self, request: pb.ScanRequest, context: Any) -> None:
+        """Write the chunks of a scan to a servicer's ``context``; cancelled with the call, it ends the scan.
 
         Raises INVALID_ARGUMENT, NOT_LEADER, WRONG_RANGE, CLOCK_SKEW, DEADLINE_EXCEEDED (the timestamp did not become
         readable in time), UNAVAILABLE, OVERLOADED, DATA_CORRUPTION.
@@ -42,24 +49,21 @@ class ScanService:
         if self._scans >= _MAX_SCANS:
             raise F1Error(Code.OVERLOADED, f"{_MAX_SCANS} scans are running here; retry later or elsewhere")
         self._scans += 1
-        # Not in a finally: a generator whose call was cancelled is closed only when somebody collects it.
-        context.add_done_callback(self._one_less)
-        settled = await self._settle(plan, request)
-        run = await self._source.open(
-            msgspec.structs.replace(plan, timestamp=settled.timestamp, min_index=settled.applied_index)
-        )
-        context.add_done_callback(lambda _: run.close())
         try:
-            chunk = await run.next()
-            yield _to_pb(chunk, settled.timestamp)
-            while not chunk.last:
+            settled = await self._settle(plan, request)
+            run = await self._source.open(
+                msgspec.structs.replace(plan, timestamp=settled.timestamp, min_index=settled.applied_index)
+            )
+            try:
                 chunk = await run.next()
-                yield _to_pb(chunk)
+                listening = await _send(context, chunk, settled.timestamp)
+                while listening and not chunk.last:
+                    chunk = await run.next()
+                    listening = await _send(context, chunk)
+            finally:
+                run.close()
         finally:
-            run.close()
-
-    def _one_less(self, _context: object) -> None:
-        self._scans -= 1
+            self._scans -= 1
 
     async def _settle(self, plan: ScanPlan, request: pb.ScanRequest) -> SettleReply:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -80,8 +84,9 @@ class ScanService:
         return answer
 
 
-def _to_pb(chunk: Chunk, timestamp: int = 0) -> pb.ScanChunk:
-    return pb.ScanChunk(
+async def _send(context: Any, chunk: Chunk, timestamp: int = 0) -> bool:
+    """Send a chunk, waiting while the client is slow; False if it is gone."""
+    message = pb.ScanChunk(
         ipc=chunk.ipc,
         timestamp=timestamp,
         rows=chunk.rows,
@@ -89,6 +94,12 @@ def _to_pb(chunk: Chunk, timestamp: int = 0) -> pb.ScanChunk:
         resume=chunk.resume,
         last=chunk.last,
     )
+    try:
+        await context.write(message)
+    except _CLIENT_GONE as error:
+        _log.debug("the client of a scan is gone: %s", error)
+        return False
+    return True
 
 
 def plan_from_pb(request: pb.ScanRequest) -> ScanPlan:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from f1common.encoding.row import encode_row
+from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import WriteBatch
 from spanstore.engine.keyspace import data_prefix
@@ -26,7 +27,8 @@ from tests.unit.scan.store import (
     table_of,
 )
 
-keys = st.lists(st.sampled_from([1, 2, 300, "", "a", b"\x00"]), min_size=1, max_size=3).map(lambda parts: key(*parts))
+elements: st.SearchStrategy[Value] = st.sampled_from([1, 2, 300, "", "a", b"\x00"])
+keys = st.lists(elements, min_size=1, max_size=3).map(lambda parts: key(*parts))
 histories = st.lists(
     st.tuples(keys, st.integers(1, 30), st.one_of(st.none(), st.binary(max_size=3))),
     max_size=60,

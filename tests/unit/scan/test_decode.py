@@ -70,7 +70,7 @@ def test_the_arrow_types_are_those_that_are_promised() -> None:
 
 
 def test_this_versions_timestamp_is_filled_in_and_other_stamps_are_kept() -> None:
-    rows = [THIS_VERSION, Timestamp(-5), None, THIS_VERSION]
+    rows: list[Cell] = [THIS_VERSION, Timestamp(-5), None, THIS_VERSION]
     engine = engine_with((key(i), 100 + i, encode_row({7: cell})) for i, cell in enumerate(rows))
     columns = [
         Column("lock", ColumnType.TIMESTAMP, Source.CELL, 7),
@@ -120,7 +120,7 @@ def test_rows_are_counted_even_without_columns() -> None:
 
 def test_columns_that_are_not_tested_are_built_for_the_selected_rows_alone() -> None:
     # The cell of the row that is not selected has the wrong type, and nobody minds.
-    rows = [(1, "good"), (2, 5), (3, "fine")]
+    rows: list[tuple[int, Cell]] = [(1, "good"), (2, 5), (3, "fine")]
     engine = engine_with((key(i), 10, encode_row({1: i, 2: cell})) for i, cell in rows)
     columns = [Column("i", ColumnType.INT64, Source.CELL, 1), Column("s", ColumnType.STRING, Source.CELL, 2)]
     wanted = plan(columns, predicates=(Predicate(0, Operator.NE, (key(2),)),))

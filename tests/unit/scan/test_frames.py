@@ -35,7 +35,7 @@ FROM_WORKER = (
 
 @given(st.lists(st.integers(0, 900), max_size=20))
 def test_frames_survive_any_cutting(cuts: list[int]) -> None:
-    data = b"".join(map(frame, TO_WORKER))
+    data = b"".join([frame(message) for message in TO_WORKER])
     buffer = FrameBuffer(bytearray())
     got = []
     borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -47,7 +47,10 @@ def test_frames_survive_any_cutting(cuts: list[int]) -> None:
 
 def test_both_directions_keep_their_kinds() -> None:
     buffer = FrameBuffer(bytearray())
-    assert tuple(decode_from_worker(body) for body in buffer.feed(b"".join(map(frame, FROM_WORKER)))) == FROM_WORKER
+    assert (
+        tuple(decode_from_worker(body) for body in buffer.feed(b"".join([frame(message) for message in FROM_WORKER])))
+        == FROM_WORKER
+    )
 
 
 def test_errors_keep_what_a_caller_acts_on() -> None:
