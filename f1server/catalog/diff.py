@@ -6,7 +6,7 @@ does not maintain yet:
 
 * An index on a table that exists: absent, DELETE_ONLY, WRITE_ONLY, filled, PUBLIC; dropped the same way back.
 * A table whose parent, or the target of a foreign key of it, existed before: DELETE_ONLY first, so that every server
-  that deletes a parent looks for children before any server can insert one.
+  that deletes a parent looks for children before any server can insert one. It is dropped the same way.
 * Everything else appears and disappears at once.
 
 Columns of tables that exist do not change yet: that comes with online schema change, and is refused here with reasons.
@@ -217,18 +217,12 @@ class _Plan:
                 kept = {i.id for i in table.indexes}
                 self._new_indexes += [(table, i) for i in table.indexes if i.id not in known]
                 self._gone_indexes += [(table, i) for i in before.indexes if i.id not in kept]
-        self._late = self._late_tables()
+        self._late = _reliant(self._added, old)
+        """New tables that others must know of before they are written to."""
+        self._leaving = _reliant(self._dropped, new)
+        """Dropped tables that others must know of until nobody writes to them."""
         self._edits: list[list[Edit]] = [[], [], []]
         self._what: list[list[str]] = [[], [], []]
-
-    def _late_tables(self) -> set[int]:
-        """New tables that others must know of before they are written to."""
-        late: set[int] = set()
-        while True:
-            found = {t.id for t in self._added if any(i in self._old.by_id or i in late for i in _relies_on(t))}
-            if found == late:
-                return late
-            late = found
 
     def _do(self, stage: int, edit: Edit, what: str) -> None:
         self._edits[stage].append(edit)
@@ -258,7 +252,7 @@ class _Plan:
             self._do(0, SetProtos(new.proto_files, new.descriptor_set), f"set the .proto files: {names}")
 
     def _leaves_late(self, table: Table) -> bool:
-        return table.state is not ElementState.DELETE_ONLY and table.parent_id in self._new.by_id
+        return table.state is not ElementState.DELETE_ONLY and table.id in self._leaving
 
     def _tables(self) -> None:
         public = 2 if self._new_indexes else 1
@@ -314,6 +308,16 @@ def _relies_on(table: Table) -> set[int]:
     """The tables whose writers must know of ``table``: its parent, and what its foreign keys refer to."""
     parents = {table.parent_id} if table.parent_id else set()
     return parents | {key.referenced_table_id for key in table.foreign_keys}
+
+
+def _reliant(tables: Sequence[Table], others: Schema) -> set[int]:
+    """Return which of ``tables`` rely, directly or over each other, on tables of ``others``."""
+    found: set[int] = set()
+    while True:
+        more = {t.id for t in tables if any(i in others.by_id or i in found for i in _relies_on(t) - {t.id})}
+        if more == found:
+            return found
+        found = more
 
 
 def _options(table: Table) -> tuple[object, ...]:

@@ -1,0 +1,293 @@
+"""Steps between schemas: elements move by one state at a time (schema-change paper, section 3)."""
+
+# ruff: noqa: E501 - statements stay on one line
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from f1common.errors import Code, F1Error
+from f1server.catalog.compile import compile_sources
+from f1server.catalog.ddl import parse_ddl
+from f1server.catalog.diff import adopt_ids, advance, plan_steps
+from f1server.catalog.render import render_schema
+from f1server.catalog.schema import ElementState, Schema
+from tests.unit.catalog.samples import ADWORDS, PROTO, PROTOS, adwords, after, ids
+
+ADS = adwords()
+PUBLIC, WRITE_ONLY, DELETE_ONLY = ElementState.PUBLIC, ElementState.WRITE_ONLY, ElementState.DELETE_ONLY
+
+
+def states(schema, *names):
+    """The states of tables and indexes by name; ABSENT if they are not there."""
+    found = {t.name: t.state for t in schema.tables} | {i.name: i.state for t in schema.tables for i in t.indexes}
+    return [found.get(name, ElementState.ABSENT) for name in names]
+
+
+def walk(old, new):
+    """All schemas from old to new."""
+    schemas = [old]
+    for step in plan_steps(old, new):
+        schemas.append(advance(schemas[-1], step))
+    return schemas
+
+
+def reached(old, new):
+    return replace(walk(old, new)[-1], version=new.version) == new
+
+
+def test_nothing_to_do():
+    assert plan_steps(ADS, ADS) == []
+
+
+def test_plain_tables_come_and_go_in_one_step():
+    new = after(
+        ADS, "CREATE TABLE t (a INT PRIMARY KEY, b INT UNIQUE); CREATE TABLE u (a INT PRIMARY KEY REFERENCES t)"
+    )
+    (step,) = plan_steps(ADS, new)
+    assert step.what == ("create table t", "create table u")
+    assert not step.loses_data
+    assert reached(ADS, new)
+    (step,) = plan_steps(new, ADS)
+    assert [t.name for t in step.purge_tables] == ["t", "u"]
+    assert step.loses_data
+
+
+def test_children_of_tables_that_exist_are_known_before_they_are_written():
+    new = after(ADS, "CREATE TABLE Note (CustomerId INT, Text STRING) INTERLEAVE IN PARENT Customer")
+    assert [states(s, "Note") for s in walk(ADS, new)] == [[ElementState.ABSENT], [DELETE_ONLY], [PUBLIC]]
+    assert reached(ADS, new)
+    assert [states(s, "Note") for s in walk(new, ADS)] == [[PUBLIC], [DELETE_ONLY], [ElementState.ABSENT]]
+    assert [[t.name for t in s.purge_tables] for s in plan_steps(new, ADS)] == [[], ["Note"]]
+
+
+def test_so_are_tables_that_refer_to_tables_that_exist_and_all_that_rely_on_those():
+    new = after(
+        ADS,
+        "CREATE TABLE a (id INT PRIMARY KEY REFERENCES b); CREATE TABLE b (id INT PRIMARY KEY, k INT REFERENCES Keyword);"
+        "CREATE TABLE c (id INT PRIMARY KEY) INTERLEAVE IN PARENT a; CREATE TABLE d (id INT PRIMARY KEY)",
+    )
+    assert [states(s, *"abcd") for s in walk(ADS, new)[1:]] == [[DELETE_ONLY] * 3 + [PUBLIC], [PUBLIC] * 4]
+
+
+def test_indexes_on_tables_that_exist_pass_through_all_states():
+    new = after(ADS, "CREATE INDEX i ON Customer (Name)")
+    assert [states(s, "i")[0] for s in walk(ADS, new)] == [ElementState.ABSENT, DELETE_ONLY, WRITE_ONLY, PUBLIC]
+    steps = plan_steps(ADS, new)
+    index = new.table("Customer").index("i")
+    assert [s.backfill for s in steps] == [(), ((new.table("Customer").id, index.id),), ()]
+    assert reached(ADS, new)
+    assert [states(s, "i")[0] for s in walk(new, ADS)] == [PUBLIC, WRITE_ONLY, DELETE_ONLY, ElementState.ABSENT]
+    assert [[i.name for _, i in s.purge_indexes] for s in plan_steps(new, ADS)] == [[], [], ["i"]]
+    assert not any(s.loses_data for s in plan_steps(new, ADS))
+
+
+def test_a_table_that_refers_to_an_index_waits_for_it():
+    new = after(
+        ADS, "CREATE UNIQUE INDEX i ON Keyword (Text); CREATE TABLE t (a TEXT PRIMARY KEY REFERENCES Keyword (Text))"
+    )
+    for schema in walk(ADS, new):
+        index, table = states(schema, "i", "t")
+        assert table is not PUBLIC or index is PUBLIC
+    assert reached(ADS, new)
+
+
+def test_a_half_built_index_is_dropped_from_where_it_is():
+    new = after(ADS, "CREATE INDEX i ON Customer (Name)")
+    half = walk(ADS, new)[1]
+    assert states(half, "i") == [DELETE_ONLY]
+    without = after(half, "DROP INDEX i")
+    assert [states(s, "i")[0] for s in walk(half, without)] == [DELETE_ONLY, ElementState.ABSENT]
+    with pytest.raises(F1Error, match="is being built or dropped"):
+        after(half, "CREATE INDEX i ON Customer (Name)")
+
+
+def test_a_half_made_table_is_dropped_or_made_by_sources():
+    new = after(ADS, "CREATE TABLE Note (CustomerId INT, Text STRING) INTERLEAVE IN PARENT Customer")
+    half = walk(ADS, new)[1]
+    gone = after(half, "DROP TABLE note")
+    assert [states(s, "Note")[0] for s in walk(half, gone)] == [DELETE_ONLY, ElementState.ABSENT]
+    made = adopt_ids(half, from_sources(render_schema(new)), ids(9000))
+    assert [states(s, "Note")[0] for s in walk(half, made)] == [DELETE_ONLY, PUBLIC]
+
+
+def test_dropping_a_referenced_table_drops_the_foreign_key():
+    new = after(ADS, "DROP TABLE Keyword CASCADE")
+    assert reached(replace(ADS, dropped=("keyword",)), new)
+    assert walk(ADS, new)[1].table("Campaign").foreign_keys == ()
+
+
+def from_sources(sql, protos=PROTOS):
+    return compile_sources("ads", parse_ddl(sql), protos, ids())
+
+
+def test_the_same_sources_keep_all_ids():
+    draft = compile_sources("ads", parse_ddl(ADWORDS), PROTOS, ids(777))
+    assert adopt_ids(ADS, draft, ids(5000)) == ADS
+
+
+def test_sources_add_and_drop():
+    sql = ADWORDS.replace("CREATE LOCAL INDEX CampaignByName", "CREATE LOCAL INDEX Other")
+    sql = sql.replace("CREATE VIEW Words", "CREATE TABLE t (a INT PRIMARY KEY); CREATE VIEW Words2")
+    new = adopt_ids(ADS, from_sources(sql), ids(5000))
+    assert new.table("t").id == 5000
+    assert new.table("Campaign").id == ADS.table("Campaign").id
+    what = [line for step in plan_steps(ADS, new) for line in step.what]
+    assert what[0] == "create table t"
+    assert "index Other: public" in what
+    assert "index CampaignByName: dropped with its entries" in what
+    assert "drop view words" in what
+    assert "create view Words2" in what
+    last = walk(ADS, new)[-1]
+    assert states(last, "CampaignByName", "Other") == [ElementState.ABSENT, PUBLIC]
+
+
+def test_an_index_with_another_definition_is_built_beside_the_old_one():
+    new = adopt_ids(ADS, from_sources(ADWORDS.replace("STORING (Budget)", "STORING (Created)")), ids(5000))
+    old_id = ADS.table("Campaign").index("CampaignByName").id
+    for schema in walk(ADS, new)[1:-1]:
+        both = [i for i in schema.table("Campaign").indexes if i.name == "CampaignByName"]
+        assert len(both) == 2
+    assert walk(ADS, new)[-1].table("Campaign").index("CampaignByName").id != old_id
+
+
+def test_what_may_change_at_once():
+    sql = ADWORDS.replace("ON DELETE CASCADE", "").replace("DEFAULT -1.5", "DEFAULT 3").replace(" NOT TRACKED", "")
+    sql = sql.replace("CONSTRAINT Positive CHECK (Budget >= -2 AND Campaign.Name <> ''),", "")
+    new = adopt_ids(ADS, from_sources(sql), ids(5000))
+    (step,) = plan_steps(ADS, new)
+    assert step.what == ("alter table Campaign",)
+    campaign = advance(ADS, step).table("Campaign")
+    assert not campaign.cascade
+    assert campaign.checks == ()
+    assert campaign.column("Budget").default_sql == "3"
+    assert campaign.indexes == ADS.table("Campaign").indexes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("Name STRING, Info", "Name STRING, More INT64, Info", "Customer.More would be added"),
+        ("Url TEXT", "Uri TEXT", "Click.Uri would be added; Click.Url would be dropped"),
+        ("Url TEXT", "Url INT64", "Click.Url is STRING, would be INT64"),
+        ("Url TEXT", "Url TEXT NOT NULL", "Click.Url is nullable, would be NOT NULL"),
+        ("Budget NUMERIC DEFAULT -1.5 NOT NULL", "Budget NUMERIC DEFAULT -1.5", "would allow NULL"),
+        (
+            "CONSTRAINT Positive CHECK (Budget >= -2",
+            "CONSTRAINT Positive CHECK (Budget >= -3",
+            "would get the check Positive",
+        ),
+        ("Url TEXT)", "Url TEXT REFERENCES Campaign (Name))", "would get the foreign key Click_Url_fkey"),
+        ("LOCK BudgetLock (Budget)", "LOCK BudgetLock (Created)", "Campaign would have other locks"),
+        ("KeywordId INT64 PRIMARY KEY, Text STRING", "KeywordId INT64, Text STRING PRIMARY KEY", "another primary key"),
+        (") INTERLEAVE IN PARENT Customer WITH", ") WITH", "Click would have another parent"),
+    ],
+)
+def test_changes_of_live_tables_are_refused_with_reasons(old, new, reason):
+    assert old in ADWORDS
+    sql = ADWORDS.replace(old, new).replace("KeywordId INT64 REFERENCES Keyword,", "KeywordId INT64,")
+    if "another primary key" not in reason:
+        sql = ADWORDS.replace(old, new)
+    wanted = adopt_ids(ADS, from_sources(sql), ids(5000))
+    with pytest.raises(F1Error) as caught:
+        plan_steps(ADS, wanted)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert reason in caught.value.message
+    assert "online schema change" in caught.value.message
+
+
+def test_protos_may_grow():
+    grown = PROTO.replace("uint64 big = 6;", "uint64 big = 6; string more = 7; Fresh fresh = 8;") + "message Fresh {}"
+    new = adopt_ids(ADS, from_sources(ADWORDS, [("adwords.proto", grown)]), ids(5000))
+    (step,) = plan_steps(ADS, new)
+    assert step.what == ("set the .proto files: adwords.proto",)
+    assert reached(ADS, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("uint64 big = 6;", "", "the field adwords.CustomerInfo.big = 6 is gone"),
+        ("uint64 big = 6;", "uint64 large = 6;", "the field adwords.CustomerInfo.big = 6 is gone"),
+        ("uint64 big = 6;", "string big = 6;", "the field adwords.CustomerInfo.big has another type"),
+        ("repeated int64 ids", "int64 ids", "the field adwords.CustomerInfo.ids has another type"),
+        ("{ string name = 1;", "{ bytes name = 1;", "the field adwords.Feature.name has another type"),
+    ],
+)
+def test_protos_in_use_change_compatibly(old, new, reason):
+    assert old in PROTO
+    wanted = adopt_ids(ADS, from_sources(ADWORDS, [("adwords.proto", PROTO.replace(old, new))]), ids(5000))
+    with pytest.raises(F1Error) as caught:
+        plan_steps(ADS, wanted)
+    assert reason in caught.value.message
+
+
+def test_steps_apply_to_what_others_did_meanwhile():
+    new = after(ADS, "CREATE INDEX i ON Customer (Name)")
+    first, second, third = plan_steps(ADS, new)
+    schema = advance(ADS, first)
+    schema = replace(after(schema, "CREATE TABLE t (a INT)", 2000), version=schema.version + 1)
+    schema = advance(advance(schema, second), third)
+    assert states(schema, "i", "t") == [PUBLIC, PUBLIC]
+    assert schema.version == 4
+    dropped = after(advance(ADS, first), "DROP INDEX i")
+    with pytest.raises(F1Error) as caught:
+        advance(dropped, second)
+    assert caught.value.code is Code.ABORTED
+
+
+PIECES = [
+    "CREATE TABLE a (id INT PRIMARY KEY, x TEXT, y INT)",
+    "CREATE TABLE b (id INT, n INT, PRIMARY KEY (id, n)) INTERLEAVE IN PARENT a",
+    "CREATE TABLE c (id INT, n INT, m INT, PRIMARY KEY (id, n, m)) INTERLEAVE IN PARENT b ON DELETE CASCADE",
+    "CREATE TABLE d (k INT PRIMARY KEY, y INT REFERENCES a)",
+    "CREATE UNIQUE INDEX a_x ON a (x)",
+    "CREATE TABLE e (k TEXT PRIMARY KEY REFERENCES a (x))",
+    "CREATE LOCAL INDEX b_n ON b (id, n)",
+    "CREATE INDEX d_y ON d (y)",
+    "CREATE VIEW v AS SELECT * FROM a",
+]
+NEEDS = {1: {0}, 2: {0, 1}, 3: {0}, 4: {0}, 5: {0, 4}, 6: {0, 1}, 7: {0, 3}, 8: {0}}
+
+
+def closed(chosen):
+    """The statements with what they need, in order."""
+    wanted = set(chosen) | {n for c in chosen for n in NEEDS.get(c, ())}
+    return ";".join(PIECES[n] for n in sorted(wanted))
+
+
+SUBSETS = st.sets(st.integers(0, len(PIECES) - 1)).map(closed)
+
+
+@given(SUBSETS, SUBSETS)
+def test_any_two_schemas_are_connected_by_right_steps(first, second):
+    old = compile_sources("d", parse_ddl(first), [], ids())
+    new = adopt_ids(old, compile_sources("d", parse_ddl(second), [], ids()), ids(500))
+    schemas = walk(old, new)
+    assert render_schema(schemas[-1]) == render_schema(new)
+    assert {t.id for t in schemas[-1].tables} == {t.id for t in new.tables}
+    assert all(s is PUBLIC for t in schemas[-1].tables for s in (t.state, *(i.state for i in t.indexes)))
+    for before, now in itertools.pairwise(schemas):
+        assert now.version == before.version + 1
+        check_neighbours(before, now)
+
+
+def check_neighbours(before: Schema, now: Schema) -> None:
+    """What two servers with neighbouring versions must not do to each other."""
+    old_tables, new_tables = before.by_id, now.by_id
+    for table_id in old_tables.keys() | new_tables.keys():
+        was, is_ = old_tables.get(table_id), new_tables.get(table_id)
+        indexes_were = {i.id: i.state for i in was.indexes} if was else {}
+        indexes_are = {i.id: i.state for i in is_.indexes} if is_ else {}
+        if was and is_:
+            for index_id in indexes_were.keys() | indexes_are.keys():
+                move = abs(indexes_were.get(index_id, 0) - indexes_are.get(index_id, 0))
+                assert move <= 1, "an index moves by one state"
+        # A writable table is known to all that delete rows of what it relies on.
+        for here, there, schema in ((was, is_, now), (is_, was, before)):
+            if here is not None and here.state is PUBLIC and there is None:
+                relied = {here.parent_id} | {k.referenced_table_id for k in here.foreign_keys}
+                assert relied.isdisjoint(schema.by_id.keys() - {here.id})
