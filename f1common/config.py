@@ -184,6 +184,21 @@ class StorageSection(Struct, frozen=True, kw_only=True):
     ] = 1
 
 
+class F1ServerSection(Struct, frozen=True, kw_only=True):
+    """An f1server: schema leases and what its queries may use."""
+
+    schema_lease_ms: Annotated[
+        int,
+        Meta(ge=200, le=600_000, description="How long a server may use a schema without confirming it."),
+    ] = 2_000
+    query_memory_mib: Annotated[
+        int, Meta(ge=16, le=1_048_576, description="Memory of all running queries together; beyond it they spill.")
+    ] = 512
+    query_threads: Annotated[
+        int, Meta(ge=1, le=256, description="Queries evaluated at a time, each by one thread.")
+    ] = 2
+
+
 class LimitsSection(Struct, frozen=True, kw_only=True):
     """Bounds of queues and messages. What is over a bound is refused or dropped, never kept in memory."""
 
@@ -299,6 +314,7 @@ class Config(Struct, frozen=True, kw_only=True):
     clock: ClockSection = ClockSection()
     paxos: PaxosSection = PaxosSection()
     storage: StorageSection = StorageSection()
+    f1server: F1ServerSection = F1ServerSection()
     limits: LimitsSection = LimitsSection()
     cluster: ClusterSection
 
@@ -325,6 +341,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "clock": ClockSection,
     "paxos": PaxosSection,
     "storage": StorageSection,
+    "f1server": F1ServerSection,
     "limits": LimitsSection,
     "cluster": ClusterSection,
 }

@@ -117,6 +117,10 @@ class SpanClient:
         )
         return Scan(spec, self._router, self._strong_ts, lambda: Backoff(5, 500, 1.7, self._rng))
 
+    def strong_timestamp(self) -> int:
+        """Return a timestamp at which every commit acknowledged before this call can be seen, through any client."""
+        return self._strong_ts()
+
     def _strong_ts(self) -> int:
         return max(self._clock.sample().tt.latest, self._seen_ts)
 

@@ -1,0 +1,85 @@
+"""``f1 f1server --config FILE``: one SQL server as a process. It keeps nothing on disk but what queries spill."""
+
+import asyncio
+import gc
+import os
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from f1common.clock import clock_from_config
+from f1common.config import Config
+from f1common.observe import logs
+from f1common.observe.metrics import Metrics
+from f1common.rpc.channels import ChannelCache, insecure_channel_factory
+from f1common.rpc.server import ServerBootstrap, ServerOptions
+from f1server.process import F1Process
+from f1server.service import SERVICE_NAME
+
+_GC_THRESHOLDS = (50_000, 20, 100)
+
+_log = logs.get_logger(__name__)
+
+
+def command(
+    config: Annotated[Path, typer.Option(help="Configuration file (TOML, see docs/config.md).")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A key that overrides the file; repeatable."),
+    ] = None,
+) -> None:
+    """Run one SQL server until SIGTERM."""
+    loaded = Config.load(config, os.environ, tuple(settings or ()))
+    server = loaded.server
+    logs.configure(logs.LogOptions(server.name, server.zone, server.log_level, server.log_format))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(loaded))
+
+
+async def serve(config: Config) -> None:
+    """Serve until a signal. Raises F1Error when the server cannot start: CLOCK_SKEW, PORT_IN_USE, INVALID_ARGUMENT."""
+    server = config.server
+    clock = clock_from_config(config.clock)
+    channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    bootstrap = ServerBootstrap(
+        ServerOptions(
+            name=server.name,
+            host=server.host,
+            port=server.port,
+            metrics_port=server.metrics_port or None,
+            max_message_bytes=config.limits.max_message_bytes,
+            drain_timeout_ms=server.drain_timeout_ms,
+        ),
+        service_names=(SERVICE_NAME,),
+        metrics=Metrics(process=True),
+    )
+    address = f"{server.host}:{server.port}"
+    # Not a seeded generator: commit ids come from here, and no two processes may ever draw the same ones.
+    process = F1Process(
+        config, clock, channels, random.SystemRandom(), address=address, draining=bootstrap.draining
+    )
+    await process.start(bootstrap.server)
+    try:
+        await bootstrap.start()
+        ready = asyncio.create_task(_announce(bootstrap, process))
+        try:
+            await bootstrap.run_until_signal(process.drain)
+        finally:
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
+    finally:
+        await process.stop()
+        await channels.close()
+
+
+async def _announce(bootstrap: ServerBootstrap, process: F1Process) -> None:
+    """Say SERVING once the default database can be used."""
+    await process.ready.wait()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    await bootstrap.set_serving(True)
+    _log.info("serving")

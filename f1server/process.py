@@ -1,0 +1,121 @@
+"""An f1server's parts put together, for the real process and the simulator: clock and channels come in."""
+
+import asyncio
+import logging
+import random
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from f1common.clock import Clock
+from f1common.config import Config
+from f1common.errors import F1Error
+from f1common.pb import f1_pb2 as pb
+from f1common.pb import f1_pb2_grpc as stubs
+from f1common.rpc.channels import ChannelCache
+from f1server.catalog.changes import SchemaChanges
+from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.store import SchemaStore
+from f1server.service import F1Servicer
+from f1server.session import Frontend, Identity
+from f1server.sql import SqlRunner
+from f1server.txn.committer import Committer
+from f1server.txn.datawork import StorageWork
+from f1server.txn.pessimistic import PessimisticTransactions
+from spanstore.client import SpanClient
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_DATABASE = "default"
+
+
+class F1Process:
+    """Everything that one f1server process runs."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        channels: ChannelCache,
+        rng: random.Random,
+        *,
+        address: str,
+        draining: asyncio.Event | None = None,
+        inline: bool = False,
+    ) -> None:
+        """``address`` is where other f1servers reach this one; ``inline``: no threads (the simulator has none)."""
+        self._channels = channels
+        storage = [server.address for server in config.cluster.servers]
+        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels)
+        self._store = SchemaStore(self.client, clock, asyncio.sleep)
+        self.leases = SchemaLeases(
+            self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
+        )
+        self._changes = SchemaChanges(
+            self._store, self.leases, clock, work=StorageWork(self.client), nudge=self._nudge, sleep=asyncio.sleep
+        )
+        self._sql = SqlRunner(
+            self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
+        )
+        committer = Committer(self.client, self.leases, clock, rng, self._sql.evaluators())
+        pessimistic = PessimisticTransactions(self.client, committer, self.leases, clock, rng)
+        self._sql.connect(committer, pessimistic)
+        self.frontend = Frontend(
+            Identity(config.server.name, config.server.zone, _version()),
+            client=self.client,
+            leases=self.leases,
+            changes=self._changes,
+            committer=committer,
+            pessimistic=pessimistic,
+            sql=self._sql,
+            clock=clock,
+            rng=rng,
+        )
+        self._servicer = F1Servicer(self.frontend, draining=draining)
+        self.ready = asyncio.Event()
+        """Set when the default database can be used."""
+        self._opening: asyncio.Task[None] | None = None
+
+    async def start(self, server: Any) -> None:
+        """Register the service on a ``grpc.aio`` server (or one like it) and connect to the storage tier."""
+        stubs.add_F1ServerServicer_to_server(self._servicer, server)
+        self.frontend.start()
+        self._opening = asyncio.create_task(self._open(), name="open the default database")
+
+    async def _open(self) -> None:
+        """Create the default database if nobody has, and take the lease on its schema."""
+        while True:
+            try:
+                await self._store.create_database(DEFAULT_DATABASE, exists_ok=True)
+                await self.leases.current(DEFAULT_DATABASE)
+                self.ready.set()
+                return
+            except F1Error as error:
+                _log.warning("the default database cannot be opened yet: %s", error)
+                await asyncio.sleep(0.2)
+
+    async def _nudge(self, address: str, database: str, version: int) -> None:
+        """Tell another f1server of a new schema version; it finds out by itself if this does not arrive."""
+        stub = stubs.F1ServerStub(self._channels.get(address))
+        await stub.RefreshSchema(pb.RefreshSchemaRequest(database=database, version=version), timeout=1.0)
+
+    async def drain(self) -> None:
+        """Let running requests end."""
+        await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """End everything."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._servicer.close()
+        await self.frontend.close()
+        await self.leases.close()
+        await self._sql.close()
+        await self.client.close()
+
+
+def _version() -> str:
+    try:
+        return version("f1db")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,115 @@
+"""The gRPC face of an f1server: messages in, a task for each request, messages out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1common.pb import f1_pb2_grpc as stubs
+from f1common.pb import types_pb2
+from f1common.rpc.deadlines import Deadline, within
+from f1common.rpc.serving import serve_requests
+from f1common.rpc.status import error_from_exception, error_to_wire, maps_errors
+from f1common.rpc.versions import check_version
+from f1server.session import Frontend
+
+PROTOCOL_VERSION = 1
+SERVICE_NAME = "f1.db.F1Server"
+
+_DEFAULT_TIMEOUT_MS = 60_000
+_LONGEST_TIMEOUT_MS = 3_600_000
+
+Handler = Callable[[str, Any], Awaitable[Any]]
+
+
+class F1Servicer(stubs.F1ServerServicer):
+    """Implements ``f1.db.F1Server``."""
+
+    def __init__(self, frontend: Frontend, *, draining: asyncio.Event | None = None) -> None:
+        self._frontend = frontend
+        self._draining = draining
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handlers: dict[str, Handler] = {
+            "execute": frontend.execute,
+            "fetch": frontend.fetch,
+            "close_cursor": frontend.close_cursor,
+            "read": frontend.read,
+            "commit": frontend.commit,
+            "begin": frontend.begin,
+            "end": frontend.end,
+            "outcome": frontend.outcome,
+            "apply_schema": frontend.apply_schema,
+            "show_schema": frontend.show_schema,
+            "ping": frontend.ping,
+            "read_changes": frontend.read_changes,
+        }
+
+    @maps_errors
+    async def Session(self, request_iterator: Any, context: Any) -> None:
+        """Serve one client's stream of requests; those that are unanswered when it goes away are cancelled."""
+        mine: set[asyncio.Task[None]] = set()
+
+        def handle(request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+            task = asyncio.create_task(self._serve(request, reply))
+            mine.add(task)
+            self._tasks.add(task)
+            task.add_done_callback(mine.discard)
+            task.add_done_callback(self._tasks.discard)
+
+        try:
+            await serve_requests(
+                context,
+                self._unpack,
+                lambda responses: pb.ServerBatch(responses=responses),
+                handle,
+                fail=_failed,
+                draining=self._draining,
+            )
+        finally:
+            for task in list(mine):
+                task.cancel()
+
+    @staticmethod
+    def _unpack(batch: pb.ClientBatch) -> Any:
+        if batch.protocol_version:
+            check_version("the client", batch.protocol_version, PROTOCOL_VERSION)
+        return batch.requests
+
+    async def _serve(self, request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+        kind = request.WhichOneof("body")
+        try:
+            handler = self._handlers.get(kind or "")
+            if handler is None:
+                raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind; is the client newer than the server?")
+            timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
+            work = handler(request.database or "default", getattr(request, str(kind)))
+            answer = await within(Deadline.after(timeout_ms / 1000), work, ambiguous=kind in ("commit", "end"))
+            response = pb.Response(id=request.id)
+            getattr(response, str(kind)).CopyFrom(answer)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            response = _failed(request, error_from_exception(error))
+        reply(response)
+
+    @maps_errors
+    async def RefreshSchema(self, request: pb.RefreshSchemaRequest, context: Any) -> pb.RefreshSchemaReply:
+        """Another server changed a schema: use the new version from now on."""
+        version = await self._frontend.catch_up(request.database, request.version)
+        return pb.RefreshSchemaReply(version=version)
+
+    @maps_errors
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        """Tell how this server is."""
+        return self._frontend.status()
+
+    async def close(self) -> None:
+        """Cancel what is still running."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _failed(request: pb.Request, error: F1Error) -> pb.Response:
+    return pb.Response(id=request.id, error=types_pb2.Error(**error_to_wire(error)._asdict()))

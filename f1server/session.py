@@ -1,0 +1,352 @@
+"""What an f1server does with each kind of request: messages to values, the work, values to messages."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from f1common.clock import Clock
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1server.catalog.changes import SchemaChanges
+from f1server.catalog.codec import encode_schema
+from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.render import render_schema
+from f1server.catalog.schema import Column, Schema
+from f1server.cursors import Cursors, one_batch
+from f1server.history.reading import batch_to_pb, history_span, read_batch
+from f1server.rows.changes import ChangeBatch
+from f1server.rows.keys import table_span
+from f1server.sql import SqlAnswer, SqlRequest, SqlRunner
+from f1server.txn import nosql
+from f1server.txn.committer import CommitRequest, Committer
+from f1server.txn.pessimistic import PessimisticTransactions
+from f1server.txn.reader import RowReader
+from f1server.wire import (
+    params_from_pb,
+    read_set_from_pb,
+    read_set_to_pb,
+    write_to_pb,
+    writes_from_pb,
+)
+from spanstore.client import KeyRange, SpanClient
+
+T = TypeVar("T")
+
+DEFAULT_PAGE_BYTES = 1 << 20
+_MAX_PAGE_BYTES = 16 << 20
+_CHANGES_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this server is."""
+
+    name: str
+    zone: str
+    version: str
+
+
+class Frontend:
+    """All requests of one f1server. Raises F1Error for whatever goes wrong; nothing else is expected to leave it."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        client: SpanClient,
+        leases: SchemaLeases,
+        changes: SchemaChanges,
+        committer: Committer,
+        pessimistic: PessimisticTransactions,
+        sql: SqlRunner,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._identity = identity
+        self._client = client
+        self._leases = leases
+        self._changes = changes
+        self._committer = committer
+        self._pessimistic = pessimistic
+        self._sql = sql
+        self._clock = clock
+        self._cursors = Cursors(rng)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to look after what clients leave behind."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._cursors.sweep(), name="idle cursors"),
+            loop.create_task(self._pessimistic.sweep(), name="idle transactions"),
+        ]
+
+    async def close(self) -> None:
+        """Give up everything that clients hold here."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cursors.close()
+        await self._pessimistic.close()
+
+    # ------------------------------------------------------------------ SQL
+
+    async def execute(self, database: str, request: pb.Execute) -> pb.ExecuteReply:
+        """Run one SQL statement."""
+        txn = request.txn
+        wanted = SqlRequest(
+            database=database,
+            sql=request.sql,
+            params=tuple(params_from_pb(request.params)),
+            kind=pb.TxnKind.Name(txn.kind),
+            read_ts=request.timestamp or txn.read_ts,
+            writes=tuple(writes_from_pb(txn.writes)),
+            handle=txn.handle,
+        )
+        answer = await self._fresh(database, lambda: self._sql.run(wanted))
+        return await self._answer(answer, request.max_bytes)
+
+    async def _answer(self, answer: SqlAnswer, max_bytes: int) -> pb.ExecuteReply:
+        reply = pb.ExecuteReply(
+            rows_affected=answer.rows_affected,
+            tag=answer.tag,
+            read_ts=answer.read_ts,
+            read_set=read_set_to_pb(answer.read_set),
+            writes=[write_to_pb(w) for w in answer.writes],
+            commit_ts=answer.commit_ts,
+            schema_version=answer.schema_version,
+        )
+        if answer.schema is not None and answer.batches is not None:
+            reply.columns.extend(answer.columns)
+            page = await self._cursors.start(answer.schema, answer.batches, _page(max_bytes))
+            reply.arrow = page.arrow
+            reply.cursor = page.cursor
+        return reply
+
+    async def fetch(self, database: str, request: pb.Fetch) -> pb.FetchReply:
+        """Return the next part of a result."""
+        page = await self._cursors.fetch(request.cursor, _page(request.max_bytes))
+        return pb.FetchReply(arrow=page.arrow, more=bool(page.cursor))
+
+    async def close_cursor(self, database: str, request: pb.CloseCursor) -> pb.CloseCursorReply:
+        """Give up a result."""
+        await self._cursors.close_one(request.cursor)
+        return pb.CloseCursorReply()
+
+    # ------------------------------------------------------------------ NoSQL
+
+    async def read(self, database: str, request: pb.Read) -> pb.ReadReply:
+        """Read rows of any tables by key, prefix, range or index."""
+        return await self._fresh(database, lambda: self._read(database, request))
+
+    async def _read(self, database: str, request: pb.Read) -> pb.ReadReply:
+        schema = (await self._leases.current(database)).schema
+        txn = request.txn
+        reads = [_table_read(r) for r in request.reads]
+        writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay")
+        if txn.kind == pb.PESSIMISTIC:
+            held = self._pessimistic.find(txn.handle)
+            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.tx)
+            held.busy += 1
+            try:
+                results = await nosql.read(reader, reads)
+            except F1Error:
+                await self._pessimistic.fail(txn.handle)
+                raise
+            finally:
+                held.busy -= 1
+            return pb.ReadReply(results=[_rows(r) for r in results])
+        timestamp = request.timestamp or txn.read_ts or await self.read_timestamp(txn.kind)
+        reader = RowReader(
+            self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC
+        )
+        results = await nosql.read(reader, reads)
+        return pb.ReadReply(
+            results=[_rows(r) for r in results],
+            read_ts=timestamp,
+            read_set=read_set_to_pb(reader.read_set.values()),
+        )
+
+    async def read_timestamp(self, kind: int) -> int:
+        """Return the timestamp for a transaction that has none yet."""
+        if kind == pb.SNAPSHOT:
+            return await self._client.safe_time()
+        return self._client.strong_timestamp()
+
+    async def commit(self, database: str, request: pb.Commit) -> pb.CommitReply:
+        """Commit the writes of an optimistic transaction."""
+        if not 8 <= len(request.commit_id) <= 16:
+            raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
+        wanted = CommitRequest(
+            writes=writes_from_pb(request.writes),
+            read_set=read_set_from_pb(request.read_set),
+            read_ts=request.read_ts,
+            unique=request.commit_id,
+            created_ts=request.created_ts,
+            priority_ts=request.priority_ts,
+        )
+        done = await self._committer.commit(database, wanted)
+        return pb.CommitReply(commit_ts=done.ts, rows_affected=done.rows_affected)
+
+    async def outcome(self, database: str, request: pb.Outcome) -> pb.OutcomeReply:
+        """Tell whether a commit happened, and end it if it did not."""
+        (first,) = writes_from_pb([request.first_write])
+        ts = await self._committer.outcome(database, first, request.commit_id, request.created_ts)
+        return pb.OutcomeReply(committed=ts is not None, commit_ts=ts or 0)
+
+    async def begin(self, database: str, request: pb.Begin) -> pb.BeginReply:
+        """Begin a pessimistic transaction, or fix the timestamp of another."""
+        if request.kind == pb.PESSIMISTIC:
+            held = self._pessimistic.begin(database, request.priority_ts)
+            return pb.BeginReply(handle=held.handle, priority_ts=held.tx.priority_ts)
+        timestamp = await self.read_timestamp(request.kind)
+        return pb.BeginReply(read_ts=timestamp, priority_ts=request.priority_ts or timestamp)
+
+    async def end(self, database: str, request: pb.End) -> pb.EndReply:
+        """Commit or roll back a pessimistic transaction."""
+        if not request.commit:
+            await self._pessimistic.rollback(request.handle)
+            return pb.EndReply()
+        done = await self._pessimistic.commit(request.handle, writes_from_pb(request.writes))
+        return pb.EndReply(commit_ts=done.ts)
+
+    # ------------------------------------------------------------------ schema
+
+    async def apply_schema(self, database: str, request: pb.ApplySchema) -> pb.ApplySchemaReply:
+        """Make the database what the files say."""
+        sql = [(f.name, f.text) for f in request.files if not f.name.endswith(".proto")]
+        protos = [(f.name, f.text) for f in request.files if f.name.endswith(".proto")]
+        done = await self._changes.apply_sources(
+            database, sql, protos, dry_run=request.dry_run, allow_data_loss=request.allow_data_loss
+        )
+        steps = [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
+        return pb.ApplySchemaReply(steps=steps, version=done.schema.version)
+
+    async def show_schema(self, database: str, request: pb.ShowSchema) -> pb.ShowSchemaReply:
+        """Return the schema as DDL and as it is stored."""
+        schema = (await self._leases.current(database)).schema
+        files = [pb.SourceFile(name=name, text=text) for name, text in schema.proto_files]
+        return pb.ShowSchemaReply(
+            ddl=render_schema(schema),
+            version=schema.version,
+            protos=files if request.with_protos else [],
+            descriptor_set=schema.descriptor_set,
+            schema=encode_schema(schema),
+        )
+
+    async def catch_up(self, database: str, version: int) -> int:
+        """Use a new version of a schema, as another server asks."""
+        return await self._leases.catch_up(database, version)
+
+    async def _fresh(self, database: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work``; if it meets an unknown name, look for a newer schema first, and try once more."""
+        try:
+            return await work()
+        except F1Error as error:
+            if error.code is not Code.NOT_FOUND or error.ambiguous:
+                raise
+            before = (await self._leases.current(database)).schema.version
+            if (await self._leases.refresh(database)).version == before:
+                raise
+        return await work()
+
+    # ------------------------------------------------------------------ history
+
+    async def read_changes(self, database: str, request: pb.ReadChanges) -> pb.ReadChangesReply:
+        """Return change batches of one root, or of all roots of a table, in commit order, up to a safe timestamp."""
+        schema = (await self._leases.current(database)).schema
+        root = schema.root(schema.table(request.table))
+        resolved = await self._client.safe_time()
+        if request.root_key:
+            key = list(tuples.decode(request.root_key))
+            span = history_span(schema, root, key, after_ts=request.after_ts, until_ts=resolved)
+        else:
+            span = table_span(schema, root)
+        found = await self._batches(schema, request.table, span, request.after_ts, resolved)
+        found.sort(key=lambda batch: (batch.commit_ts, batch.commit_id, batch.root_key))
+        limit = request.limit or _CHANGES_PAGE
+        if len(found) > limit:
+            # A timestamp is given whole or not at all, so that a client may go on after the last one it saw.
+            last = found[limit - 1].commit_ts
+            kept = [batch for batch in found if batch.commit_ts <= last]
+            found, resolved = kept, last
+        return pb.ReadChangesReply(batches=[batch_to_pb(batch) for batch in found], resolved_ts=resolved)
+
+    async def _batches(
+        self, schema: Schema, table: str, span: tuple[bytes, bytes], after_ts: int, until_ts: int
+    ) -> list[ChangeBatch]:
+        root = schema.root(schema.table(table))
+        result = await self._client.read(ranges=[KeyRange(*span)], timestamp=until_ts)
+        found = []
+        for row in result.ranges[0]:
+            batch = read_batch(schema, root, row.key, row.value)
+            if batch is not None and after_ts < batch.commit_ts <= until_ts:
+                found.append(batch)
+        return found
+
+    # ------------------------------------------------------------------ the server
+
+    async def ping(self, database: str, request: pb.Ping) -> pb.PingReply:
+        """Answer."""
+        identity = self._identity
+        now = self._clock.sample().tt.latest
+        return pb.PingReply(server=identity.name, zone=identity.zone, now=now, version=identity.version)
+
+    def status(self) -> pb.StatusReply:
+        """Return what operators want to see."""
+        return pb.StatusReply(
+            name=self._identity.name,
+            zone=self._identity.zone,
+            version=self._identity.version,
+            databases=[
+                pb.DatabaseStatus(database=name, schema_version=version, lease_end=end)
+                for name, version, end in self._leases.status()
+            ],
+            now=self._clock.sample().tt.latest,
+            open_cursors=len(self._cursors),
+            open_transactions=len(self._pessimistic),
+        )
+
+
+def column_info(column: Column) -> pb.ColumnInfo:
+    """Return what a client is told of a table's column."""
+    return pb.ColumnInfo(
+        name=column.name, type=column.type.sql(), proto_type=column.type.proto, nullable=not column.not_null
+    )
+
+
+def _rows(result: nosql.TableRows) -> pb.TableRows:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, result.batch.schema) as writer:
+        writer.write_batch(result.batch)
+    return pb.TableRows(columns=[column_info(c) for c in result.columns], arrow=sink.getvalue().to_pybytes())
+
+
+def _table_read(message: pb.TableRead) -> nosql.TableRead:
+    keys = message.keys
+    return nosql.TableRead(
+        table=message.table,
+        columns=tuple(message.columns),
+        keys=tuple(keys.keys),
+        prefixes=tuple(keys.prefixes),
+        ranges=tuple((r.start, r.end) for r in keys.ranges),
+        everything=keys.all,
+        index=message.index,
+        limit=message.limit,
+        reverse=message.reverse,
+        exclusive=message.exclusive,
+    )
+
+
+def _page(max_bytes: int) -> int:
+    return min(max_bytes or DEFAULT_PAGE_BYTES, _MAX_PAGE_BYTES)
+
+
+def batches_of(batch: pa.RecordBatch, columns: Sequence[pb.ColumnInfo]) -> SqlAnswer:
+    """Return the answer that consists of one batch."""
+    return SqlAnswer(tag="SELECT", columns=tuple(columns), schema=batch.schema, batches=one_batch(batch))
