@@ -237,7 +237,7 @@ class Bench:
         """
         self._say(f"{self._store.kind}: writing accounts and rows")
         results: dict[tuple[Work, int], Measured] = {}
-        store = make_store(self._store, boot_us())
+        store = make_store(self._store)
         try:
             await store.prepare()
             for work in self._plan.works:

@@ -97,15 +97,16 @@ class LoadResult:
     cpu_s: float
 
 
-def make_store(spec: StoreSpec, seed: int) -> Store:
+def make_store(spec: StoreSpec) -> Store:
     """Connect to a store. Needs a running event loop."""
     from spanstore.tools.etcdstore import EtcdStore
     from spanstore.tools.ourstore import SpanStore
+    from spanstore.tools.target import process_rng
 
     match spec.kind:
         case "f1db":
             # Not the seed: commit ids come from here, and two processes must never draw the same ones.
-            return SpanStore(spec.addresses, spec.clock, random.SystemRandom())
+            return SpanStore(spec.addresses, spec.clock, process_rng())
         case "etcd":
             return EtcdStore(spec.addresses)
         case _:
@@ -128,7 +129,7 @@ def run_load(spec: LoadSpec) -> LoadResult:
 
 
 async def _load(spec: LoadSpec) -> LoadResult:
-    store = make_store(spec.store, spec.seed)
+    store = make_store(spec.store)
     window = _Window(spec.begin_us, spec.end_us)
     try:
         clients = [

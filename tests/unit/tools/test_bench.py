@@ -51,7 +51,7 @@ class CountingStore:
 
 
 def run_against(store: CountingStore, monkeypatch: pytest.MonkeyPatch, begin_us: int, end_us: int) -> LoadResult:
-    monkeypatch.setattr(load, "make_store", lambda spec, seed: store)
+    monkeypatch.setattr(load, "make_store", lambda spec: store)
     spec = LoadSpec(StoreSpec("etcd", ()), "write one row", 3, begin_us, end_us, 1)
     return asyncio.run(load._load(spec))
 
