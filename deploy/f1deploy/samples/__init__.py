@@ -1,0 +1,1 @@
+"""Sample data: the AdWords schema of the F1 paper, with a generator."""
