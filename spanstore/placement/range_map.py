@@ -137,14 +137,19 @@ class OwnedRanges:
         return position >= 0 and end <= self._ends[position]
 
 
-def spread_tables(groups: Sequence[int], tables: int = 64) -> RangeMap:
-    """The first map of a new cluster: root tables 1 to ``tables`` are dealt to ``groups`` in turn; the rest go last.
+GLOBAL_INDEX_BASE = 1 << 40
+"""Entries of global index n are keyed like a root table with the id ``GLOBAL_INDEX_BASE + n``."""
 
-    Group 0 keeps everything below table 1. With no other group it owns everything.
+
+def spread_tables(groups: Sequence[int], tables: int = 256) -> RangeMap:
+    """The first map of a new cluster: root tables and global indexes 1 to ``tables`` are dealt to ``groups`` in turn.
+
+    What comes after the last table or index is with it. Group 0 keeps everything below table 1; with no other group it
+    owns everything.
     """
     data_groups = [g for g in groups if g != META_GROUP] or [META_GROUP]
     starts: list[tuple[bytes, int]] = [(KEY_MIN, META_GROUP)]
-    for table in range(1, tables + 1):
-        starts.append((tuples.encode((table,)), data_groups[(table - 1) % len(data_groups)]))
-    starts.append((tuples.encode((tables + 1,)), data_groups[-1]))
+    for base in (0, GLOBAL_INDEX_BASE):
+        for number in range(1, tables + 1):
+            starts.append((tuples.encode((base + number,)), data_groups[(number - 1) % len(data_groups)]))
     return RangeMap.from_starts(starts)
