@@ -71,8 +71,10 @@ def test_ranges_are_shown_with_leaders_and_readable_borders() -> None:
         ("-inf", "1", 0, ""),
         ("1", "2", 1, "span-a1"),
         ("2", "3", 2, ""),
-        ("3", "4", 1, "span-a1"),
-        ("4", "+inf", 2, ""),
+        ("3", "1099511627777", 1, "span-a1"),
+        ("1099511627777", "1099511627778", 1, "span-a1"),
+        ("1099511627778", "1099511627779", 2, ""),
+        ("1099511627779", "+inf", 1, "span-a1"),
     ]
     assert bytes.fromhex(rows[1].start) == tuples.encode((1,))
     assert rows[-1].end == "ff"
