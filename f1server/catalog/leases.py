@@ -7,7 +7,7 @@ cannot renew stops by itself, whatever its clock or its operating system does. L
 Work that began under an older version may still commit until the lease it was given ends. The lease row says so, and
 whoever changes the schema next waits for it. :meth:`SchemaLeases.use` tells when a piece of work is over, so that this
 wait is short; with :meth:`SchemaLeases.current` alone it lasts to the end of the lease. Nothing begins under the old
-version while the row for a new one is being written: the row would be silent about it. What a process left behind that
+version once the row for a new one is being written: the row would be silent about it. What a process left behind that
 had this server's name before counts as old work too.
 """
 
@@ -246,9 +246,8 @@ class SchemaLeases:
     async def _take(self, database: str, held: _Held, stored: Stored) -> _Held:
         """Write the lease row under the newest schema. The lock is held."""
         for _ in range(_ATTEMPTS):
-            if stored.schema.version != held.stored.schema.version:
-                held.lease_end = 0  # whoever comes now waits for the lock
-                held.stored = stored
+            # Whoever comes while the row is written works under the new version, until the end that the old row gives.
+            held.stored = stored
             old_version, old_until = held.old_work(self._clock.sample().tt.earliest)
             version = stored.schema.version
             row = LeaseRow(self.server, self._address, version, self._lease_us, old_version, old_until)

@@ -184,10 +184,13 @@ def test_a_change_waits_for_work_under_the_old_version():
         # New work at the same server is under the new version already.
         async with b.leases.use("default") as leased:
             assert leased.schema.version == 2
+        await task
+        await asyncio.sleep(0.01)
+        rows = {row.server: row for row in await a.store.leases("default")}
+        assert (rows["b"].version, rows["b"].old_version) == (2, 0), "the end of old work is told at once"
         await change
         assert done == [1]
         assert cluster.world.now_us() - started < 1_000_000
-        await task
 
     sim(main)
 
@@ -252,6 +255,18 @@ def test_an_old_version_is_fenced_before_the_version_after_the_next():
         assert second > old.lease_end
         b.client.down = False
         await refused(Code.FENCED, b.commit(old))
+
+    sim(main)
+
+
+def test_the_fence_holds_even_if_the_clock_of_the_changing_server_lies():
+    async def main(cluster):
+        a, b = cluster.server("a", error_us=5_000_000), cluster.server("b")
+        old = await b.leases.current("default")
+        cluster.deaf.add("b")
+        for _ in range(2):
+            stored, _ = await a.store.write("default", lambda schema, _: bumped(schema))
+        assert stored.schema_ts > old.lease_end
 
     sim(main)
 
