@@ -1,0 +1,90 @@
+"""Change history (F1 section 6): what committed transactions changed under a root row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from f1.metadata import Metadata
+from f1.nosql import Key, with_metadata
+from f1.session import Session
+from f1.values import from_cell
+from f1common.encoding.row import decode_row
+from f1common.encoding.tuple import decode
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+
+_KINDS = {pb.Change.INSERT: "INSERT", pb.Change.UPDATE: "UPDATE", pb.Change.DELETE: "DELETE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one row: ``before`` and ``after`` hold the tracked columns that changed, by name."""
+
+    kind: str
+    table: str
+    key: tuple[Any, ...]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """What one transaction changed under one root row, committed at ``commit_ts`` (microseconds since the epoch).
+
+    ``other_roots``: how many other root rows the transaction touched, each with a batch of the same commit.
+    """
+
+    root_table: str
+    root_key: tuple[Any, ...]
+    commit_ts: int
+    commit_id: bytes
+    changes: tuple[Change, ...]
+    other_roots: int
+
+
+async def read_batches(
+    session: Session, table: str, root_key: Key, after_ts: int, limit: int
+) -> tuple[list[ChangeBatch], int]:
+    """Return batches in the order of commits, and the timestamp up to which none is missing."""
+
+    def request(metadata: Metadata) -> pb.ReadChanges:
+        found = metadata.table(table)
+        if found.parent:
+            raise F1Error(Code.INVALID_ARGUMENT, f"history is kept by root row; {found.name} lies in {found.parent}")
+        key = b"" if root_key is None else found.encode_key(root_key)
+        return pb.ReadChanges(table=found.name, root_key=key, after_ts=after_ts, limit=limit)
+
+    reply = await session.read_changes(await with_metadata(session, request))
+    metadata = await session.metadata()
+    names = {column.id: column.name for known in metadata.tables for column in known.columns}
+    return [_batch(message, names) for message in reply.batches], reply.resolved_ts
+
+
+def _batch(message: pb.ChangeBatch, names: Mapping[int, str]) -> ChangeBatch:
+    return ChangeBatch(
+        message.root_table,
+        _key(message.root_key),
+        message.commit_ts,
+        message.commit_id,
+        tuple(
+            Change(
+                _KINDS.get(change.kind, str(change.kind)),
+                change.table,
+                _key(change.key),
+                _cells(change.before, names),
+                _cells(change.after, names),
+            )
+            for change in message.changes
+        ),
+        len(message.other_roots),
+    )
+
+
+def _key(data: bytes) -> tuple[Any, ...]:
+    return tuple(from_cell(value) for value in decode(data)) if data else ()
+
+
+def _cells(data: bytes, names: Mapping[int, str]) -> dict[str, Any]:
+    if not data:
+        return {}
+    return {names.get(i, f"column {i}"): from_cell(cell) for i, cell in decode_row(data).items()}

@@ -1,0 +1,136 @@
+"""One event loop in a thread of its own, shared by all blocking connections of a process.
+
+The library is written once, for asyncio; what blocks hands a coroutine to this loop and waits. Streams to servers are
+shared by address, so that the requests of all threads travel together.
+"""
+
+import asyncio
+import atexit
+import itertools
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+import uvloop
+
+from f1.servers import Servers
+from f1common.clock import boot_id, boot_us
+from f1common.errors import Code, F1Error
+from f1common.rpc.channels import ChannelFactory
+
+T = TypeVar("T")
+
+_STOP_TIMEOUT_S = 5.0
+_ordinals = itertools.count()
+
+
+def process_rng() -> random.Random:
+    """Return a generator whose numbers no other one draws, in this process or another: they name commits."""
+    seed = f"{boot_id()} {boot_us()} {socket.gethostname()} {os.getpid()} {next(_ordinals)} {id(object())}"
+    return random.Random(seed)
+
+
+class ServerPool:
+    """The servers that connections on one event loop share, by their addresses."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[str, ...], tuple[Servers, int]] = {}
+
+    def take(self, addresses: tuple[str, ...], make: Callable[[], Servers]) -> Servers:
+        """Return the servers at these addresses, shared with whoever took them before."""
+        servers, users = self._shared.get(addresses) or (make(), 0)
+        self._shared[addresses] = (servers, users + 1)
+        return servers
+
+    async def give_back(self, addresses: tuple[str, ...]) -> None:
+        """Close the servers when their last user gave them back."""
+        servers, users = self._shared[addresses]
+        if users > 1:
+            self._shared[addresses] = (servers, users - 1)
+            return
+        del self._shared[addresses]
+        await servers.close()
+
+    async def close(self) -> None:
+        """Close all."""
+        shared, self._shared = self._shared, {}
+        for servers, _ in shared.values():
+            await servers.close()
+
+
+class Runtime:
+    """The background loop. Made on first use; ends with the process."""
+
+    def __init__(self) -> None:
+        self.loop = uvloop.new_event_loop()
+        self.pool = ServerPool()
+        self.pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="f1 client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the loop and return its result. An interrupt (Ctrl-C) cancels it."""
+        if self.pid != os.getpid():
+            work.close()
+            raise F1Error(Code.CANCELLED, "the connection was made before a fork; connect again in the child process")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise F1Error(Code.CANCELLED, "the call was cancelled", ambiguous=True) from None
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Close all connections and end the thread."""
+        if self.pid != os.getpid() or not self._thread.is_alive():
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self.pool.close(), self.loop).result(_STOP_TIMEOUT_S)
+        except TimeoutError:
+            pass  # the process is ending, with or without a farewell
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(_STOP_TIMEOUT_S)
+
+
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+
+
+def runtime() -> Runtime:
+    """Return the process's runtime; a forked child gets its own."""
+    global _runtime
+    with _lock:
+        if _runtime is None or _runtime.pid != os.getpid():
+            _runtime = Runtime()
+        return _runtime
+
+
+@atexit.register
+def _stop() -> None:
+    if _runtime is not None:
+        _runtime.stop()
+
+
+def _after_fork() -> None:
+    # The lock may have been held by a thread that does not exist in the child.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def new_servers(addresses: tuple[str, ...], channel_factory: ChannelFactory | None = None) -> Servers:
+    """Return servers at these addresses, with this process's randomness."""
+    return Servers(addresses, rng=process_rng(), channel_factory=channel_factory)

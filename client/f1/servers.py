@@ -1,0 +1,274 @@
+"""The f1servers that a client may talk to: which one is next, and what is sent again when one fails.
+
+Every server can do everything, so a client prefers the nearest that works and goes to another one when it does not.
+What may be sent a second time is the caller's to say (:class:`Resend`): reads always, commits never once they were
+handed over. All tasks of a process that use the same addresses share one stream to each server, and so its messages.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from f1common.clock import BoundedClock, Clock
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1common.pb import f1_pb2_grpc
+from f1common.rpc.backoff import Backoff
+from f1common.rpc.channels import ChannelCache, ChannelFactory
+from f1common.rpc.deadlines import Deadline
+from f1common.rpc.status import error_from_wire
+from f1common.rpc.streams import RequestStream
+
+PROTOCOL_VERSION = 1
+DEFAULT_PORT = 7400
+
+_PING_TIMEOUT_S = 2.0
+_DOWN_INITIAL_MS, _DOWN_CAP_MS = 200, 5_000
+_RETRY_INITIAL_MS, _RETRY_CAP_MS = 10, 500
+# Servers within this factor and margin of the nearest one count as near: work is spread over them.
+_NEAR_FACTOR, _NEAR_MARGIN_S = 2.0, 0.002
+_US = 1_000_000
+
+_OF_THE_SERVER = frozenset({Code.UNAVAILABLE, Code.VERSION_MISMATCH, Code.UNAUTHENTICATED})
+_PASSING = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
+
+
+class Resend(Enum):
+    """When a request may be sent again, to the same server or another."""
+
+    ALWAYS = "always"
+    UNLESS_AMBIGUOUS = "unless it may have taken effect"
+    NEVER = "never"
+
+
+def parse_hosts(hosts: str | Iterable[str]) -> tuple[str, ...]:
+    """Split ``host:port,...``; the port is 7400 where none is given. Raises F1Error INVALID_ARGUMENT."""
+    parts = hosts.split(",") if isinstance(hosts, str) else list(hosts)
+    addresses: list[str] = []
+    for part in (part.strip() for part in parts):
+        if not part:
+            continue
+        name, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]"):
+            name, port = part, str(DEFAULT_PORT)
+        if not name or not port.isdigit() or not 0 < int(port) < 65536:
+            raise F1Error(Code.INVALID_ARGUMENT, f"{part!r} is no address; write HOST:PORT,HOST:PORT")
+        addresses.append(f"{name}:{port}")
+    if not addresses:
+        raise F1Error(Code.INVALID_ARGUMENT, "no address of an f1server is given; write HOST:PORT,HOST:PORT")
+    return tuple(dict.fromkeys(addresses))
+
+
+class Server:
+    """One f1server as the client knows it."""
+
+    def __init__(self, address: str, stream: "RequestStream[pb.Request, pb.Response]", rng: random.Random) -> None:
+        self.address = address
+        self.name = ""
+        self.zone = ""
+        self.latency_s: float | None = None
+        self.in_flight = 0
+        self.error: F1Error | None = None
+        """Why it is avoided; None: it is not."""
+        self._stream = stream
+        self.down_until_s = 0.0
+        self._backoff = Backoff(_DOWN_INITIAL_MS, _DOWN_CAP_MS, 2, rng)
+        self.probe: asyncio.Task[None] | None = None
+
+    async def call(self, request: pb.Request, deadline: Deadline) -> pb.Response:
+        """Send a request once. Raises F1Error, the server's own or the stream's."""
+        request.timeout_ms = min(deadline.wire_ms(), (1 << 32) - 1)
+        self.in_flight += 1
+        try:
+            response = await self._stream.call(request, deadline.remaining_s())
+        except F1Error as error:
+            if error.code in _OF_THE_SERVER:
+                self.avoid(error)
+            raise
+        finally:
+            self.in_flight -= 1
+        self.error = None
+        if response.WhichOneof("body") == "error":
+            wire = response.error
+            raise error_from_wire(wire.code, wire.message, wire.retryable, wire.ambiguous, wire.details)
+        return response
+
+    def avoid(self, error: F1Error) -> None:
+        """Prefer other servers for a while."""
+        self.error = error
+        self.down_until_s = asyncio.get_running_loop().time() + self._backoff.next_s()
+
+    def recovered(self) -> None:
+        """Count this server among the healthy again."""
+        self.error = None
+        self._backoff.reset()
+
+    @property
+    def worth_a_try(self) -> bool:
+        """Whether a server that failed has been left alone for long enough."""
+        return asyncio.get_running_loop().time() >= self.down_until_s
+
+    async def close(self) -> None:
+        """End the stream and the probe."""
+        if self.probe is not None:
+            self.probe.cancel()
+            await asyncio.gather(self.probe, return_exceptions=True)
+        await self._stream.close()
+
+
+class Servers:
+    """The f1servers of one cluster. Lives on one event loop."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        rng: random.Random,
+        channel_factory: ChannelFactory | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Make the streams; nothing is sent before the first call."""
+        self._rng = rng
+        self._clock = clock if clock is not None else BoundedClock(0)
+        self._offset_us: int | None = None
+        self._channels = ChannelCache(channel_factory)
+        self.all: tuple[Server, ...] = tuple(self._server(address) for address in addresses)
+
+    def _server(self, address: str) -> Server:
+        def open_call() -> Any:
+            stub: Any = f1_pb2_grpc.F1ServerStub(self._channels.get(address))
+            return stub.Session()
+
+        stream: RequestStream[pb.Request, pb.Response] = RequestStream(
+            open_call,
+            lambda requests: pb.ClientBatch(requests=requests, protocol_version=PROTOCOL_VERSION),
+            lambda batch: batch.responses,
+            rng=self._rng,
+            name=f"f1server {address}",
+        )
+        return Server(address, stream, self._rng)
+
+    def stub(self, server: Server) -> Any:
+        """Return the stub for the calls that are no part of a session."""
+        return f1_pb2_grpc.F1ServerStub(self._channels.get(server.address))
+
+    async def close(self) -> None:
+        """End all streams and connections. Idempotent."""
+        for server in self.all:
+            await server.close()
+        await self._channels.close()
+
+    def now_us(self) -> int:
+        """Return the time as the servers have it: this machine's wall clock may be wrong, its boot clock is not."""
+        now = self._clock.sample()
+        return now.tt.latest if self._offset_us is None else now.boot_us + self._offset_us
+
+    async def connect(self, deadline: Deadline) -> None:
+        """Find a server that answers. Raises F1Error UNAVAILABLE, or why each refuses, when the deadline passes."""
+        backoff = self._retry_backoff()
+        while True:
+            waiting: set[asyncio.Task[None]] = {self._start_probe(server) for server in self.all}
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if any(server.error is None for server in self.all if server.latency_s is not None):
+                    return  # the slower ones go on: they tell which server is how near
+            refusal = next((s.error for s in self.all if s.error and s.error.code is not Code.UNAVAILABLE), None)
+            if refusal is not None and refusal.code in _OF_THE_SERVER:
+                raise refusal
+            delay_s = backoff.next_s()
+            if (deadline.remaining_s() or 1.0) <= delay_s:
+                raise self._nobody()
+            await asyncio.sleep(delay_s)
+
+    def _start_probe(self, server: Server) -> asyncio.Task[None]:
+        if server.probe is None or server.probe.done():
+            server.probe = asyncio.create_task(self._probe(server), name=f"probe of {server.address}")
+        return server.probe
+
+    async def _probe(self, server: Server) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        try:
+            response = await server.call(pb.Request(ping=pb.Ping()), Deadline.after(_PING_TIMEOUT_S))
+        except F1Error as error:
+            server.avoid(error)
+            return
+        took_s = loop.time() - started_s
+        server.latency_s = took_s if server.latency_s is None else 0.5 * (server.latency_s + took_s)
+        server.name, server.zone = response.ping.server, response.ping.zone
+        if response.ping.now:
+            self._offset_us = response.ping.now + int(took_s * _US) // 2 - self._clock.sample().boot_us
+        server.recovered()
+
+    def _nobody(self) -> F1Error:
+        reasons = "; ".join(f"{s.address}: {s.error.message if s.error else 'no answer'}" for s in self.all)
+        return F1Error(Code.UNAVAILABLE, f"no f1server answers ({reasons}); is the cluster up?")
+
+    def pick(self, avoid: Iterable[Server] = ()) -> Server:
+        """Return the server to ask next: a near one that works and has little to do."""
+        avoided = set(avoid)
+        candidates = [server for server in self.all if server not in avoided] or list(self.all)
+        healthy = [server for server in candidates if server.error is None]
+        if not healthy:
+            return min(candidates, key=lambda server: (server.down_until_s, server.address))
+        for server in self.all:
+            if server.error is not None and server.worth_a_try:
+                self._start_probe(server)
+        known = [server.latency_s for server in healthy if server.latency_s is not None]
+        limit = min(known) * _NEAR_FACTOR + _NEAR_MARGIN_S if known else 0.0
+        near = [server for server in healthy if server.latency_s is not None and server.latency_s <= limit] or healthy
+        fewest = min(server.in_flight for server in near)
+        idle = [server for server in near if server.in_flight == fewest]
+        return idle[0] if len(idle) == 1 else self._rng.choice(idle)
+
+    def _retry_backoff(self) -> Backoff:
+        return Backoff(_RETRY_INITIAL_MS, _RETRY_CAP_MS, 2, self._rng)
+
+    async def call(
+        self,
+        make: Callable[[], pb.Request],
+        deadline: Deadline,
+        resend: Resend,
+        *,
+        avoid: Server | None = None,
+    ) -> tuple[pb.Response, Server]:
+        """Send a request to some server, and again as ``resend`` allows; return the answer and who gave it.
+
+        ``avoid`` is asked last. Raises F1Error: DEADLINE_EXCEEDED, or the last failure when the deadline has passed;
+        what the server says at once unless it passes by itself (UNAVAILABLE, OVERLOADED, ...).
+        """
+        backoff = self._retry_backoff()
+        tried = [avoid] if avoid is not None else []
+        while True:
+            server = self.pick(tried)
+            try:
+                return await server.call(make(), deadline), server
+            except F1Error as error:
+                if not _may_resend(error, resend):
+                    raise
+                tried.append(server)
+                everywhere = len(set(tried)) >= len(self.all)
+                if everywhere and error.code not in _PASSING:
+                    raise
+                if everywhere or error.code is Code.OVERLOADED:
+                    tried.clear()
+                    delay_s = backoff.next_s()
+                    if (deadline.remaining_s() or 1.0) <= delay_s:
+                        if error.code is Code.UNAVAILABLE and not error.ambiguous:
+                            raise self._nobody() from error
+                        raise
+                    await asyncio.sleep(delay_s)
+
+
+def _may_resend(error: F1Error, resend: Resend) -> bool:
+    if error.code not in _PASSING | _OF_THE_SERVER:
+        return False
+    match resend:
+        case Resend.ALWAYS:
+            return True
+        case Resend.UNLESS_AMBIGUOUS:
+            return not error.ambiguous
+        case Resend.NEVER:
+            return False

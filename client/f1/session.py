@@ -1,0 +1,264 @@
+"""What a connection says to f1servers, and the one place that knows when something may be said twice.
+
+* Reads, and statements of optimistic transactions, change nothing at a server: they are sent again elsewhere at will.
+* A commit has an id and is sent to one server once. If the client loses touch with that server it asks any server for
+  the outcome, and the answer ends the commit: it happened, or it never will, and then it is sent again under a new id.
+* DDL is sent again only if it certainly did nothing.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from f1.metadata import Metadata
+from f1.servers import Resend, Server, Servers
+from f1common.errors import Code, F1Error
+from f1common.ids import new_id
+from f1common.pb import f1_pb2 as pb
+from f1common.rpc.backoff import Backoff
+from f1common.rpc.deadlines import Deadline
+
+FIRST_ANSWER_BYTES = 4 << 20
+NEXT_ANSWER_BYTES = 8 << 20
+
+# How long a client goes on asking what became of a commit after the time for the commit itself is over.
+_OUTCOME_GRACE_S = 20.0
+_ELSEWHERE = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """When a transaction committed, in microseconds since the Unix epoch; 0: it had nothing to commit."""
+
+    ts: int
+    rows_affected: int
+
+
+class Session:
+    """One database of one cluster, for any number of connections. Lives on one event loop."""
+
+    def __init__(self, servers: Servers, database: str, rng: random.Random, timeout_s: float) -> None:
+        self.servers = servers
+        self.database = database
+        self.rng = rng
+        self.timeout_s = timeout_s
+        self.message_classes: dict[str, type[Message]] = {}
+        self._metadata: Metadata | None = None
+        self._reading_metadata: asyncio.Task[Metadata] | None = None
+
+    def deadline(self, timeout_s: float | None = None) -> Deadline:
+        """Return the deadline of a request that begins now."""
+        return Deadline.after(self.timeout_s if timeout_s is None else timeout_s)
+
+    def backoff(self) -> Backoff:
+        """Return the waits between two tries of something that failed."""
+        return Backoff(5, 500, 2, self.rng)
+
+    def _request(self) -> pb.Request:
+        return pb.Request(database=self.database)
+
+    # ------------------------------------------------------------------------------------------------ statements
+
+    async def execute(
+        self, execute: pb.Execute, deadline: Deadline, resend: Resend, server: Server | None = None
+    ) -> tuple[pb.ExecuteReply, Server]:
+        """Run a statement; ``server`` is where it must run, if that matters."""
+        if not execute.max_bytes:
+            execute.max_bytes = FIRST_ANSWER_BYTES
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.execute.CopyFrom(execute)
+            return request
+
+        response, where = await self._send(make, deadline, resend, server)
+        self._notice_version(response.execute.schema_version)
+        return response.execute, where
+
+    async def _send(
+        self, make: Callable[[], pb.Request], deadline: Deadline, resend: Resend, server: Server | None
+    ) -> tuple[pb.Response, Server]:
+        if server is not None:
+            return await server.call(make(), deadline), server
+        return await self.servers.call(make, deadline, resend)
+
+    async def fetch(self, server: Server, cursor: bytes, deadline: Deadline) -> pb.FetchReply:
+        """Return more rows of a result. The cursor lives at ``server`` alone."""
+        request = self._request()
+        request.fetch.cursor = cursor
+        request.fetch.max_bytes = NEXT_ANSWER_BYTES
+        return (await server.call(request, deadline)).fetch
+
+    async def close_cursor(self, server: Server, cursor: bytes) -> None:
+        """Tell the server that the rest is not wanted. A server that cannot be told forgets by itself."""
+        request = self._request()
+        request.close_cursor.cursor = cursor
+        try:
+            await server.call(request, Deadline.after(1.0))
+        except F1Error:
+            return
+
+    async def read(self, read: pb.Read, deadline: Deadline, server: Server | None = None) -> pb.ReadReply:
+        """Read rows of any tables in one round."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.read.CopyFrom(read)
+            return request
+
+        response, _ = await self._send(make, deadline, Resend.ALWAYS, server)
+        return response.read
+
+    # ------------------------------------------------------------------------------------------------ commits
+
+    async def commit(
+        self,
+        writes: Sequence[pb.LogicalWrite],
+        read_set: Sequence[pb.ReadSetEntry],
+        read_ts: int,
+        *,
+        priority_ts: int = 0,
+        deadline: Deadline,
+    ) -> Committed:
+        """Commit exactly once. Raises F1Error: ABORTED and others if nothing was written, UNKNOWN_OUTCOME."""
+        backoff = self.backoff()
+        lost: Server | None = None
+        while True:
+            request = self._request()
+            commit = request.commit
+            commit.writes.extend(writes)
+            commit.read_set.extend(read_set)
+            commit.read_ts = read_ts
+            commit.commit_id = new_id(self.rng)
+            commit.created_ts = self.servers.now_us()
+            commit.priority_ts = priority_ts or commit.created_ts
+            priority_ts = commit.priority_ts
+            server = self.servers.pick([lost] if lost is not None else [])
+            try:
+                response = await server.call(request, deadline)
+                return Committed(response.commit.commit_ts, response.commit.rows_affected)
+            except F1Error as error:
+                lost = server
+                if error.ambiguous:
+                    outcome = await self._outcome(commit, deadline, server, error)
+                    if outcome.committed:
+                        return Committed(outcome.commit_ts, len(writes))
+                elif error.code not in _ELSEWHERE:
+                    raise
+                delay_s = backoff.next_s()
+                if (deadline.remaining_s() or 1.0) <= delay_s:
+                    raise _not_committed(error) from error
+            await asyncio.sleep(delay_s)
+
+    async def _outcome(self, commit: pb.Commit, deadline: Deadline, lost: Server, cause: F1Error) -> pb.OutcomeReply:
+        """Ask until somebody knows what became of a commit; after that it is decided for ever."""
+        first = pb.Outcome(commit_id=commit.commit_id, created_ts=commit.created_ts, first_write=commit.writes[0])
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.outcome.CopyFrom(first)
+            return request
+
+        patience = Deadline.after(_OUTCOME_GRACE_S + (deadline.remaining_s() or 0.0))
+        backoff = self.backoff()
+        while True:
+            try:
+                response, _ = await self.servers.call(make, patience, Resend.ALWAYS, avoid=lost)
+                return response.outcome
+            except F1Error as error:
+                delay_s = backoff.next_s()
+                if (patience.remaining_s() or 0.0) <= delay_s or not (error.retryable or error.ambiguous):
+                    text = f"the commit may have happened or not ({cause.message}), and nobody could tell: {error}"
+                    details = {"commit_id": commit.commit_id.hex(), "created_ts": str(commit.created_ts)}
+                    raise F1Error(Code.UNKNOWN_OUTCOME, text, details=details) from error
+            await asyncio.sleep(delay_s)
+
+    # ------------------------------------------------------------------------------------------------ pessimistic
+
+    async def begin(self, kind: int, priority_ts: int, deadline: Deadline) -> tuple[pb.BeginReply, Server]:
+        """Begin a transaction that a server holds. A begin that got lost ends by itself, idle."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.begin.kind = kind  # type: ignore[assignment]
+            request.begin.priority_ts = priority_ts
+            return request
+
+        response, server = await self.servers.call(make, deadline, Resend.ALWAYS)
+        return response.begin, server
+
+    async def end(
+        self, server: Server, handle: bytes, writes: Sequence[pb.LogicalWrite], deadline: Deadline, *, commit: bool
+    ) -> pb.EndReply:
+        """Commit or roll back a transaction that ``server`` holds. Sent once."""
+        request = self._request()
+        request.end.handle = handle
+        request.end.commit = commit
+        request.end.writes.extend(writes)
+        return (await server.call(request, deadline)).end
+
+    # ------------------------------------------------------------------------------------------------ schema
+
+    def _notice_version(self, version: int) -> None:
+        if self._metadata is not None and version > self._metadata.version:
+            self._metadata = None
+
+    def forget_metadata(self) -> None:
+        """Read the schema again before it is used the next time."""
+        self._metadata = None
+
+    async def metadata(self, *, fresh: bool = False) -> Metadata:
+        """Return the schema of the database; ``fresh``: as a server has it now."""
+        if self._metadata is not None and not fresh:
+            return self._metadata
+        if self._reading_metadata is None or self._reading_metadata.done():
+            self._reading_metadata = asyncio.create_task(self._read_metadata(), name="reading the schema")
+        return await asyncio.shield(self._reading_metadata)
+
+    async def _read_metadata(self) -> Metadata:
+        self._metadata = Metadata(await self.show_schema())
+        return self._metadata
+
+    async def show_schema(self, *, with_protos: bool = False) -> pb.ShowSchemaReply:
+        """Return the schema as a server has it."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.show_schema.with_protos = with_protos
+            return request
+
+        response, _ = await self.servers.call(make, self.deadline(), Resend.ALWAYS)
+        return response.show_schema
+
+    async def apply_schema(self, apply: pb.ApplySchema, timeout_s: float) -> pb.ApplySchemaReply:
+        """Make the database what the files describe, or tell what that would take (``dry_run``)."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.apply_schema.CopyFrom(apply)
+            return request
+
+        resend = Resend.ALWAYS if apply.dry_run else Resend.UNLESS_AMBIGUOUS
+        response, _ = await self.servers.call(make, Deadline.after(timeout_s), resend)
+        if not apply.dry_run:
+            self._metadata = None
+        return response.apply_schema
+
+    async def read_changes(self, read: pb.ReadChanges) -> pb.ReadChangesReply:
+        """Return change batches in the order of their commits."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.read_changes.CopyFrom(read)
+            return request
+
+        response, _ = await self.servers.call(make, self.deadline(), Resend.ALWAYS)
+        return response.read_changes
+
+
+def _not_committed(error: F1Error) -> F1Error:
+    text = f"the time is over and nothing was committed; the last try ended with {error}"
+    return F1Error(Code.DEADLINE_EXCEEDED, text, retryable=True)

@@ -1,0 +1,431 @@
+"""The three kinds of transactions (F1 section 5), seen from the client.
+
+* **Optimistic**, the default: all reads at one timestamp; what was read and what is to be written is kept here, at the
+  client, so that any server can answer the next statement and no server keeps anything. The commit validates what was
+  read. A conflict is found at the commit, as :class:`~f1.errors.TransactionAborted`.
+* **Pessimistic**: rows are locked as they are read, at one server that holds the transaction until its end.
+* **Snapshot**: reads only, at one timestamp in the past, waiting for nobody.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from f1 import nosql
+from f1.errors import translated
+from f1.nosql import Key, Read, RowLike, keys_of
+from f1.results import Answer, ResultSet, Row, Rows, dicts_of
+from f1.servers import Resend, Server
+from f1.session import Committed, Session
+from f1.values import encode_params
+from f1common.errors import Code, F1Error, check
+from f1common.pb import f1_pb2 as pb
+from f1common.rpc.deadlines import Deadline
+
+T = TypeVar("T")
+
+KINDS = ("optimistic", "pessimistic", "snapshot")
+
+# The tries of an optimistic transaction after which it takes locks instead, and after which it gives up.
+_STARVED_AFTER = 4
+_MAX_TRIES = 40
+# Errors after which a server holds a pessimistic transaction no longer.
+_ENDS_IT = frozenset({Code.ABORTED, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.EXPIRED})
+
+
+class Transaction:
+    """What the kinds have in common. Begun by a connection; ends with :meth:`commit` or :meth:`rollback`.
+
+    One transaction is for one task at a time, except that reads may run at once.
+    """
+
+    kind = ""
+
+    def __init__(self, session: Session, priority_ts: int = 0) -> None:
+        self._session = session
+        self._statement = asyncio.Lock()
+        self._state = "open"
+        self._read_ts = 0
+        self._writes: list[pb.LogicalWrite] = []
+        self.priority_ts = priority_ts or session.servers.now_us()
+        """The age of the transaction, which a retry keeps: older ones win against younger ones."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction takes statements."""
+        return self._state == "open"
+
+    @property
+    def has_writes(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self._writes)
+
+    @property
+    def read_ts(self) -> int:
+        """The timestamp of all reads, in microseconds since the Unix epoch; 0 before the first, and with locks."""
+        return self._read_ts
+
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise F1Error(Code.FAILED_PRECONDITION, f"the transaction is {self._state} already; begin a new one")
+
+    async def start(self) -> None:
+        """Do what has to be done before the first statement."""
+
+    # ------------------------------------------------------------------------------------------------ statements
+
+    @translated
+    async def execute(self, sql: str, params: Sequence[object] | None = None) -> Rows:
+        """Run a statement. It sees what the transaction wrote so far."""
+        self._require_open()
+        encoded = encode_params(params)
+        async with self._statement:
+            before = len(self._writes)
+
+            async def run() -> Answer:
+                context = self._context()
+                del context.writes[before:]
+                execute = pb.Execute(sql=sql, params=encoded, txn=context)
+                return await self._execute(execute, self._session.deadline())
+
+            reply, server = await self._guarded(run())
+            self._note(reply.read_ts, reply.read_set)
+            self._add(reply.writes)
+            return Rows(ResultSet(self._session, (reply, server), None if reply.writes else run))
+
+    @translated
+    async def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
+        """Read from any number of tables in one round; the results in the order of ``reads``."""
+        reply = await self._read(reads)
+        return [dicts_of(result, self._session) for result in reply.results]
+
+    async def _read(self, reads: Sequence[Read]) -> pb.ReadReply:
+        self._require_open()
+        messages = await nosql.with_metadata(
+            self._session, lambda metadata: [nosql.table_read(metadata, read) for read in reads]
+        )
+        if self._read_ts and self.kind != "pessimistic":
+            return await self._read_messages(messages)
+        async with self._statement:  # the first read decides about the timestamp of all
+            return await self._read_messages(messages)
+
+    async def _read_messages(self, messages: Sequence[pb.TableRead]) -> pb.ReadReply:
+        read = pb.Read(reads=messages, txn=self._context())
+        reply = await self._guarded(self._session.read(read, self._session.deadline(), self._server()))
+        check(len(reply.results) == len(messages), "a server answers every read of a request")
+        self._note(reply.read_ts, reply.read_set)
+        return reply
+
+    async def read(
+        self,
+        table: str,
+        keys: Any = None,
+        columns: Sequence[str] | None = None,
+        *,
+        prefix: Key = None,
+        prefixes: Iterable[Key] | None = None,
+        ranges: Iterable[tuple[Key, Key]] | None = None,
+        index: str | None = None,
+        limit: int = 0,
+        reverse: bool = False,
+        exclusive: bool = False,
+    ) -> list[Row]:
+        """Read rows of one table; see :class:`Read`. ``keys`` is a list of keys or one key, ``prefix`` one prefix."""
+        spec = read_spec(table, keys, columns, prefix, prefixes, ranges, index, limit, reverse, exclusive)
+        return (await self.read_many([spec]))[0]
+
+    async def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
+        """Return the row with a key, None if there is none."""
+        rows = await self.read_many([Read(table, [key], columns)])
+        return rows[0][0] if rows[0] else None
+
+    # ------------------------------------------------------------------------------------------------ writes by key
+
+    async def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Insert a row (a mapping by column name) or several; ALREADY_EXISTS at the commit if one is there."""
+        listed = _rows(rows)
+        return await self._write(lambda metadata: [nosql.insert(metadata, table, row) for row in listed])
+
+    async def update(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Change columns of a row or several; each mapping holds the key, too. NOT_FOUND at the commit if one is not
+        there."""
+        listed = _rows(rows)
+        return await self._write(lambda metadata: [nosql.update(metadata, table, row) for row in listed])
+
+    async def upsert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Insert rows, or update those whose keys are there already."""
+        listed = _rows(rows)
+        return await self._write(lambda metadata: [nosql.upsert(metadata, table, row) for row in listed])
+
+    async def delete(self, table: str, keys: Any, *, must_exist: bool = False) -> int:
+        """Delete the row with a key, or those with a list of keys."""
+        listed = keys_of(keys)
+        return await self._write(
+            lambda metadata: [nosql.delete(metadata, table, key, must_exist=must_exist) for key in listed]
+        )
+
+    @translated
+    async def _write(self, make: Callable[[Any], list[pb.LogicalWrite]]) -> int:
+        self._require_open()
+        writes = await nosql.with_metadata(self._session, make)
+        self._add(writes)
+        return len(writes)
+
+    def _add(self, writes: Iterable[pb.LogicalWrite]) -> None:
+        self._writes.extend(writes)
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    @translated
+    async def commit(self, timeout_s: float | None = None) -> Committed:
+        """Commit. Raises Error: nothing was written unless it is ``ambiguous``."""
+        self._require_open()
+        self._state = "being committed"
+        try:
+            committed = await self._commit(self._session.deadline(timeout_s))
+        except F1Error as error:
+            self._state = "lost" if error.ambiguous else "aborted"
+            raise
+        except BaseException:
+            self._state = "lost"
+            raise
+        self._state = "committed"
+        return committed
+
+    async def rollback(self) -> None:
+        """Give up. Idempotent, and never fails: what was not committed is nowhere."""
+        if self.is_open:
+            self._state = "rolled back"
+            await self._rollback()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is not None:
+            await self.rollback()
+        elif self.is_open:
+            await self.commit()
+
+    # ------------------------------------------------------------------------------------------------ of each kind
+
+    def _context(self) -> pb.TxnContext:
+        raise NotImplementedError
+
+    def _server(self) -> Server | None:
+        return None
+
+    async def _execute(self, execute: pb.Execute, deadline: Deadline) -> Answer:
+        return await self._session.execute(execute, deadline, Resend.ALWAYS, self._server())
+
+    def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
+        if not self._read_ts:
+            self._read_ts = read_ts
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Await what a server does for the transaction: whatever comes of it, it changed nothing."""
+        try:
+            return await work
+        except F1Error as error:
+            raise _without_effect(error) from error
+
+    async def _commit(self, deadline: Deadline) -> Committed:
+        raise NotImplementedError
+
+    async def _rollback(self) -> None:
+        """Tell whoever holds something for the transaction."""
+
+
+class OptimisticTransaction(Transaction):
+    """Reads at one timestamp; what was read is validated at the commit."""
+
+    kind = "optimistic"
+
+    def __init__(self, session: Session, priority_ts: int = 0) -> None:
+        super().__init__(session, priority_ts)
+        self._read_set: dict[tuple[bytes, tuple[int, ...]], pb.ReadSetEntry] = {}
+
+    def _context(self) -> pb.TxnContext:
+        return pb.TxnContext(kind=pb.OPTIMISTIC, read_ts=self._read_ts, writes=self._writes)
+
+    def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
+        super()._note(read_ts, read_set)
+        for entry in read_set:
+            self._read_set.setdefault((entry.key, tuple(entry.columns)), entry)
+
+    async def _commit(self, deadline: Deadline) -> Committed:
+        if not self._writes:
+            return Committed(0, 0)  # all was read at one timestamp: there is nothing to validate
+        return await self._session.commit(
+            self._writes,
+            list(self._read_set.values()),
+            self._read_ts,
+            priority_ts=self.priority_ts,
+            deadline=deadline,
+        )
+
+
+class SnapshotTransaction(Transaction):
+    """Reads only, at one timestamp: a given one, or the newest that waits for nobody."""
+
+    kind = "snapshot"
+
+    def __init__(self, session: Session, timestamp: int = 0) -> None:
+        super().__init__(session)
+        self._read_ts = timestamp
+
+    def _context(self) -> pb.TxnContext:
+        return pb.TxnContext(kind=pb.SNAPSHOT, read_ts=self._read_ts)
+
+    def _add(self, writes: Iterable[pb.LogicalWrite]) -> None:
+        if list(writes):
+            raise F1Error(Code.FAILED_PRECONDITION, "a snapshot transaction only reads; use an optimistic one to write")
+
+    async def _commit(self, deadline: Deadline) -> Committed:
+        return Committed(0, 0)
+
+
+class PessimisticTransaction(Transaction):
+    """Locks what it reads and writes, at one server, which ends it when it stands idle."""
+
+    kind = "pessimistic"
+
+    def __init__(self, session: Session, priority_ts: int = 0) -> None:
+        super().__init__(session, priority_ts)
+        self._handle = b""
+        self._holder: Server | None = None
+
+    async def start(self) -> None:
+        """Begin at some server."""
+        reply, self._holder = await self._session.begin(pb.PESSIMISTIC, self.priority_ts, self._session.deadline())
+        self._handle = reply.handle
+        self._read_ts = reply.read_ts
+        self.priority_ts = reply.priority_ts or self.priority_ts
+
+    def _context(self) -> pb.TxnContext:
+        return pb.TxnContext(kind=pb.PESSIMISTIC, handle=self._handle, writes=self._writes)
+
+    def _server(self) -> Server | None:
+        return self._holder
+
+    def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
+        """Keep nothing: the locks are at the server."""
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except F1Error as error:
+            if error.code not in _ENDS_IT:
+                raise _without_effect(error) from error
+            self._state = "aborted"
+            await self._rollback()
+            text = f"the server that held the transaction gave it up ({error.message}); run it again"
+            raise F1Error(Code.ABORTED, text, details=error.details) from error
+
+    async def _commit(self, deadline: Deadline) -> Committed:
+        if self._holder is None:
+            return Committed(0, 0)
+        try:
+            reply = await self._session.end(self._holder, self._handle, self._writes, deadline, commit=True)
+        except F1Error as error:
+            if error.ambiguous:
+                text = f"the commit may have happened or not: {error.message}"
+                raise F1Error(Code.UNKNOWN_OUTCOME, text, details=error.details) from error
+            if error.code in _ENDS_IT:
+                raise F1Error(Code.ABORTED, f"nothing was committed ({error.message}); run it again") from error
+            raise
+        return Committed(reply.commit_ts, len(self._writes))
+
+    async def _rollback(self) -> None:
+        if self._holder is None or not self._handle:
+            return
+        try:
+            await self._session.end(self._holder, self._handle, (), Deadline.after(2.0), commit=False)
+        except F1Error:
+            return  # the server ends it by itself when it stands idle
+
+
+def _without_effect(error: F1Error) -> F1Error:
+    if not error.ambiguous:
+        return error
+    return F1Error(error.code, error.message, retryable=error.retryable, details=error.details)
+
+
+def _rows(rows: RowLike | Iterable[RowLike]) -> list[RowLike]:
+    return [rows] if isinstance(rows, Mapping) else list(rows)
+
+
+def read_spec(
+    table: str,
+    keys: Any,
+    columns: Sequence[str] | None,
+    prefix: Key,
+    prefixes: Iterable[Key] | None,
+    ranges: Iterable[tuple[Key, Key]] | None,
+    index: str | None,
+    limit: int,
+    reverse: bool,
+    exclusive: bool,
+) -> Read:
+    """Return the read that the parameters of ``read`` mean."""
+    several = list(prefixes) if prefixes is not None else []
+    if prefix is not None:
+        several.append(prefix)
+    return Read(
+        table,
+        None if keys is None else keys_of(keys),
+        columns,
+        several if prefix is not None or prefixes is not None else None,
+        None if ranges is None else list(ranges),
+        index,
+        limit,
+        reverse,
+        exclusive,
+    )
+
+
+def begin(session: Session, kind: str, *, priority_ts: int = 0, timestamp: int = 0) -> Transaction:
+    """Return a transaction that has not started. Raises F1Error INVALID_ARGUMENT for a kind that there is not."""
+    if timestamp and kind != "snapshot":
+        raise F1Error(Code.INVALID_ARGUMENT, "only a snapshot transaction reads at a timestamp")
+    match kind:
+        case "optimistic":
+            return OptimisticTransaction(session, priority_ts)
+        case "pessimistic":
+            return PessimisticTransaction(session, priority_ts)
+        case "snapshot":
+            return SnapshotTransaction(session, timestamp)
+        case _:
+            raise F1Error(Code.INVALID_ARGUMENT, f"{kind!r} is no kind of transaction; it is one of {', '.join(KINDS)}")
+
+
+Work = Callable[[Transaction], Awaitable[T]]
+"""What is done in a transaction, perhaps several times."""
+
+
+class Retries:
+    """The policy of the one retry loop: what is tried again, when, and when with locks instead."""
+
+    def __init__(self, session: Session, kind: str, timeout_s: float | None = None) -> None:
+        self._asked = kind
+        self._deadline = session.deadline(timeout_s)
+        self._backoff = session.backoff()
+        self._tries = 0
+        self.priority_ts = session.servers.now_us()
+
+    @property
+    def kind(self) -> str:
+        """The kind of the next try: an optimistic transaction that keeps losing takes locks."""
+        starved = self._asked == "optimistic" and self._tries >= _STARVED_AFTER
+        return "pessimistic" if starved else self._asked
+
+    def delay_s(self, error: F1Error) -> float:
+        """Return how long to wait before the next try. Raises ``error`` if there is none."""
+        self._tries += 1
+        if not error.retryable or error.ambiguous or self._tries >= _MAX_TRIES:
+            raise error
+        delay_s = self._backoff.next_s()
+        remaining_s = self._deadline.remaining_s()
+        if remaining_s is not None and remaining_s <= delay_s:
+            raise error
+        return delay_s
