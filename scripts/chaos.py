@@ -273,7 +273,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     directory = ROOT / "build" / "chaos" / f"seed-{given.seed}-{os.getpid()}"
     cluster = Cluster(directory)
-    cluster.up(UpOptions(port=0, spanservers=SERVERS))
+    cluster.up(UpOptions(port=0, spanservers=SERVERS, f1servers=0))
     print(f"the cluster is in {directory.relative_to(ROOT)}", flush=True)
     try:
         outcome = asyncio.run(run(directory, given.seconds, given.seed))

@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
         raise SystemExit("strace is not installed")
     with tempfile.TemporaryDirectory(prefix="f1-sync-") as folder:
         cluster = Cluster(Path(folder) / "cluster")
-        cluster.up(UpOptions(port=0))
+        cluster.up(UpOptions(port=0, f1servers=0))
         try:
             pids = [item.pid for item in cluster.status() if item.pid is not None]
             outputs = [Path(folder) / f"trace-{number}" for number in range(len(pids))]

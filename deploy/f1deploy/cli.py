@@ -48,8 +48,7 @@ def _refuse_later(**counts: int) -> None:
         if count:
             raise F1Error(
                 Code.FAILED_PRECONDITION,
-                f"this version has the storage tier only; --{option} {count} comes with a later one, leave it out or "
-                "set it to 0",
+                f"--{option} {count} comes with a later version, leave it out or set it to 0",
             )
 
 
@@ -61,7 +60,7 @@ def up(
         typer.Option(help="First of the ports that clients connect to; 0: any free ones. [default: 7400]"),
     ] = None,
     spanservers: Annotated[int | None, typer.Option(help="Storage servers. [default: 3]")] = None,
-    f1servers: Annotated[int, typer.Option(help="SQL servers (none in this version).")] = 0,
+    f1servers: Annotated[int | None, typer.Option(help="SQL servers. [default: 2]")] = None,
     slaves: Annotated[int, typer.Option(help="Query workers (none in this version).")] = 0,
     groups: Annotated[int | None, typer.Option(help="Paxos groups for data, beside group 0. [default: 4]")] = None,
     zones: Annotated[int | None, typer.Option(help="Zones that servers are dealt to. [default: 3]")] = None,
@@ -77,9 +76,9 @@ def up(
     Clients connect to --port and those after it; other ports are chosen free. A supervisor restarts processes that
     exit by themselves, not those stopped by `f1 cluster kill`. Data stay in the directory when the cluster is down.
     """
-    _refuse_later(f1servers=f1servers, slaves=slaves, readonly=readonly)
+    _refuse_later(slaves=slaves, readonly=readonly)
     cluster = _cluster(directory)
-    options = UpOptions(port, spanservers, groups, zones, tuple(settings or ()), timeout)
+    options = UpOptions(port, spanservers, f1servers, groups, zones, tuple(settings or ()), timeout)
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("starting") as spinner:

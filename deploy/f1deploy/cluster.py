@@ -60,6 +60,7 @@ class UpOptions:
 
     port: int | None = None
     spanservers: int | None = None
+    f1servers: int | None = None
     groups: int | None = None
     zones: int | None = None
     overrides: Sequence[str] = ()
@@ -337,7 +338,12 @@ def _state_of(state: State, alive: bool, paused: bool, serving: bool | None) -> 
 
 def shape_of(options: UpOptions) -> Shape:
     """Return the shape that the options ask for; what they leave out has its default."""
-    given = {"spanservers": options.spanservers, "groups": options.groups, "zones": options.zones}
+    given = {
+        "spanservers": options.spanservers,
+        "f1servers": options.f1servers,
+        "groups": options.groups,
+        "zones": options.zones,
+    }
     return Shape(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -345,6 +351,7 @@ def _require_same_shape(spec: ClusterSpec, options: UpOptions) -> None:
     zones = len({process.zone for process in spec.processes})
     for option, asked, has in (
         ("--spanservers", options.spanservers, len(spec.spanservers())),
+        ("--f1servers", options.f1servers, len(spec.f1servers())),
         ("--groups", options.groups, len(spec.groups) - 1),
         ("--zones", options.zones, zones),
     ):

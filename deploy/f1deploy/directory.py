@@ -185,7 +185,8 @@ class ClusterDirectory:
 
     def process_command(self, name: str, kind: str) -> list[str]:
         """Return the command line of a process."""
-        return [sys.executable, "-P", "-m", "f1", kind, "--config", str(self.config_path(name))]
+        command = {"f1server": "server"}.get(kind, kind)
+        return [sys.executable, "-P", "-m", "f1", command, "--config", str(self.config_path(name))]
 
 
 def _try_lock(path: Path) -> int | None:

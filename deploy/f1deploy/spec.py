@@ -1,6 +1,6 @@
 """What a local cluster consists of: a value that is planned once, kept as ``cluster.json`` and never guessed again.
 
-Zones are ``a``, ``b``, ``c`` and so on, and processes are named after kind, zone and number: ``span-a1``. Servers are
+Zones are ``a``, ``b``, ``c`` and so on, and processes are named after kind, zone and number: ``span-a1``, ``f1-1``. Servers are
 dealt to zones in turn, and the voters of a group lie in different zones as long as there are enough of them. Group 0
 owns the range map; the data groups share the root tables. Leadership is spread: each group prefers another zone.
 """
@@ -64,6 +64,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Return the storage servers, in the order of their names' numbers."""
         return tuple(process for process in self.processes if process.kind == "spanserver")
 
+    def f1servers(self) -> tuple[ProcessSpec, ...]:
+        """Return the SQL servers, in the order of their names' numbers."""
+        return tuple(process for process in self.processes if process.kind == "f1server")
+
     def cluster_section(self) -> ClusterSection:
         """Return the section ``[cluster]`` that all processes share."""
         servers = (ClusterServer(name=p.name, zone=p.zone, address=p.address) for p in self.spanservers())
@@ -76,6 +80,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How large a new cluster is to be, as the options of ``f1 cluster up`` say."""
 
     spanservers: int = 3
+    f1servers: int = 2
     groups: int = 4
     zones: int = 3
 
@@ -88,6 +93,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if not 1 <= value <= highest:
                 raise F1Error(Code.INVALID_ARGUMENT, f"{option} is a number from 1 to {highest}, not {value}")
+        if not 0 <= self.f1servers <= MAX_SERVERS:
+            raise F1Error(
+                Code.INVALID_ARGUMENT, f"--f1servers is a number from 0 to {MAX_SERVERS}, not {self.f1servers}"
+            )
 
 
 def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int]) -> ClusterSpec:
@@ -105,6 +114,10 @@ def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int])
             ProcessSpec(name=f"span-{zone}{number}", kind="spanserver", zone=zone, port=0, metrics_port=free_port())
         )
     groups = tuple(_group(number, processes) for number in range(shape.groups + 1))
+    processes += [
+        ProcessSpec(name=f"f1-{i + 1}", kind="f1server", zone=zones[i % len(zones)], port=0, metrics_port=free_port())
+        for i in range(shape.f1servers)
+    ]
     ranges = spread_tables([group.id for group in groups]).ranges
     spec = ClusterSpec(
         cluster_id=cluster_id,

@@ -12,6 +12,7 @@ from f1common.errors import F1Error
 from f1common.ids import new_id
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
+from f1common.rpc.status import error_from_exception
 from spanstore.client.router import Router
 from spanstore.engine.base import Engine
 from spanstore.group.config import GroupConfig
@@ -130,10 +131,11 @@ class SpanProcess:
     async def _drive(self) -> None:
         try:
             await self.server.run()
-        except F1Error as error:
-            _log.error("the replicas of %s have crashed: %s", self.server.name, error)
+        except Exception as error:
+            # Whatever it is, the replicas' memory can no longer be trusted: a server that goes on would be a silent one.
+            _log.error("the replicas of %s have crashed", self.server.name, exc_info=error)
             if not self.failed.done():
-                self.failed.set_result(error)
+                self.failed.set_result(error_from_exception(error))
 
     async def _bootstrap(self) -> None:
         """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""
