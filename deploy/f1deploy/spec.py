@@ -1,8 +1,9 @@
 """What a local cluster consists of: a value that is planned once, kept as ``cluster.json`` and never guessed again.
 
-Zones are ``a``, ``b``, ``c`` and so on, and processes are named after kind, zone and number: ``span-a1``, ``f1-1``. Servers are
-dealt to zones in turn, and the voters of a group lie in different zones as long as there are enough of them. Group 0
-owns the range map; the data groups share the root tables. Leadership is spread: each group prefers another zone.
+Zones are ``a``, ``b``, ``c`` and so on; storage servers are named after zone and number (``span-a1``), others by number
+(``f1-1``). Servers are dealt to zones in turn, and the voters of a group lie in different zones as long as there are
+enough of them. Group 0 owns the range map; the data groups share the root tables. Leadership is spread: each group
+prefers another zone.
 """
 
 from collections.abc import Callable, Sequence

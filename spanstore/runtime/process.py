@@ -132,7 +132,7 @@ class SpanProcess:
         try:
             await self.server.run()
         except Exception as error:
-            # Whatever it is, the replicas' memory can no longer be trusted: a server that goes on would be a silent one.
+            # Whatever it is, the replicas' memory cannot be trusted any more, and a server without a driver is silent.
             _log.error("the replicas of %s have crashed", self.server.name, exc_info=error)
             if not self.failed.done():
                 self.failed.set_result(error_from_exception(error))

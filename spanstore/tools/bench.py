@@ -203,7 +203,7 @@ def _temporary_cluster() -> Iterator[Target]:
     """Start a cluster as a user would, and remove it with all its data in the end."""
     with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
         directory = str(Path(folder) / "cluster")
-        _cluster_command("up", "--dir", directory, "--port", "0")
+        _cluster_command("up", "--dir", directory, "--port", "0", "--f1servers", "0")
         try:
             yield from_directory(Path(directory))
         finally:
