@@ -425,7 +425,7 @@ def test_sources_are_planned_and_applied():
     sim(main)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_never_are_versions_further_apart_than_neighbours_at_work(seed):
     """Servers with skewed clocks work, go deaf, die and change the schema; each commit has its time and version."""
 
@@ -480,7 +480,7 @@ def test_never_are_versions_further_apart_than_neighbours_at_work(seed):
 
         tasks = [asyncio.create_task(work(name)) for name in names for _ in range(3)]
         tasks += [asyncio.create_task(trouble()), asyncio.create_task(change(0)), asyncio.create_task(change(1))]
-        await asyncio.sleep(30)
+        await asyncio.sleep(20)
         ended.set()
         await asyncio.wait(tasks, timeout=10)
         assert not [t for t in tasks if t.done() and t.exception()], [t.exception() for t in tasks if t.done()]
@@ -512,5 +512,5 @@ def test_a_store_that_ignores_leases_is_caught(monkeypatch):
     original = SchemaStore._commit_above
     monkeypatch.setattr(SchemaStore, "_commit_above", unfenced)
     with pytest.raises(AssertionError, match="a commit under version"):
-        for seed in range(8):
+        for seed in range(4):
             test_never_are_versions_further_apart_than_neighbours_at_work(seed)
