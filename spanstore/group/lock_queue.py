@@ -90,7 +90,8 @@ class LockQueue:
             token=parked.token,
             boot_us=self.boot_us,
         )
-        self._active[parked.txn] = (self.boot_us, _attempt_of(parked))
+        attempt = max(_attempt_of(parked), self._active.get(parked.txn, (0, 0))[1])
+        self._active[parked.txn] = (self.boot_us, attempt)
         for txn in result.wounded:
             self._bury(txn, "an older transaction wounded it")
         for token in result.dropped:
@@ -118,9 +119,11 @@ class LockQueue:
         return False
 
     def refuse_dead(self, txn: TxnRef) -> None:
-        """Raise ABORTED for an attempt that was killed under this term."""
+        """Raise ABORTED for an attempt that was killed under this term, or that a higher one has followed."""
         if txn.unique in self._dead and txn.attempt <= self._dead[txn.unique][1]:
             raise _aborted("an older one wounded it, or it was idle too long")
+        if txn.unique in self._active and txn.attempt < self._active[txn.unique][1]:
+            raise _aborted("a higher attempt has begun")
 
     # ------------------------------------------------------------------ going on
 
@@ -172,12 +175,20 @@ class LockQueue:
     def kill(self, txn: bytes, reason: str, attempt: int = 0) -> None:
         """Take all locks from a transaction, answer what it has waiting, and remember it; not if it is committing.
 
-        ``attempt``: at least this one, and whichever asked for locks here, is refused from now on.
+        ``attempt``: at least this one is refused from now on, and without it whichever asked for locks here. The locks
+        stay with a higher one: what comes late about an attempt does no harm to the next.
         """
         if not self._may_kill(txn):
             return
-        self.granted(self.locks.release(txn))
-        self._bury(txn, reason, attempt)
+        if not 0 < attempt < self._active.get(txn, (0, 0))[1]:
+            self.granted(self.locks.release(txn))
+            self._bury(txn, reason, attempt)
+            return
+        self._dead[txn] = (self.boot_us, max(attempt, self._dead.pop(txn, (0, 0))[1]))
+        for parked in [p for p in self.all_parked() if p.txn == txn and _attempt_of(p) <= attempt]:
+            self.granted(self.locks.cancel(parked.token))
+            self._forget(parked)
+            self.answer(parked, _aborted(reason))
 
     def _bury(self, txn: bytes, reason: str, attempt: int = 0) -> None:
         _, seen = self._active.pop(txn, (0, 0))
@@ -185,15 +196,21 @@ class LockQueue:
         self._dead[txn] = (self.boot_us, max(attempt, seen, before))
         for token in sorted(self._parked_of.get(txn, ())):
             self._fail(token, reason)
-        for waiting in (self._runnable, self._refused, self.for_ceiling):
-            for parked in [p for p in waiting if p.txn == txn]:
-                waiting.remove(parked)
-                self.answer(parked, _aborted(reason))
+        for parked in [p for p in (*self._runnable, *self._refused, *self.for_ceiling) if p.txn == txn]:
+            self._forget(parked)
+            self.answer(parked, _aborted(reason))
         while len(self._dead) > _DEAD_SWEEP:
             oldest = next(iter(self._dead))
             if self._dead[oldest][0] > self.boot_us - _DEAD_KEPT_US:
                 break
             del self._dead[oldest]
+
+    def _forget(self, parked: Parked) -> None:
+        if parked.token in self._parked:
+            self._unpark(parked)
+        for waiting in (self._runnable, self._refused, self.for_ceiling):
+            if parked in waiting:
+                waiting.remove(parked)
 
     def _fail(self, token: object, reason: str) -> None:
         parked = self._parked.get(cast(int, token))

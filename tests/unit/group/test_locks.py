@@ -8,6 +8,7 @@ from spanstore.group.requests import (
     CommitReply,
     Decide,
     DecideReply,
+    Outcome,
     RangeRead,
     Read,
     ReadReply,
@@ -25,6 +26,7 @@ from tests.unit.group.kit import (
     code,
     commit,
     committed,
+    decided,
     far,
     group,
     held,
@@ -337,3 +339,43 @@ def test_priority_does_not_change_within_a_transaction() -> None:
         world.get("a", lock(ref("t5"), b"k"))
         other = replace(lock(ref("t5"), b"l"), priority_ts=EPOCH + 1)
         assert code(world.get("a", other)) is Code.INVALID_ARGUMENT
+
+
+def test_what_comes_late_about_an_attempt_does_no_harm_to_the_next() -> None:
+    with group() as world:
+        world.get("a", lock(ref("t1"), b"k"))
+        assert decided(world.get("a", Outcome(ref("t1")))) == (False, 0)
+        term = term_of(world.get("a", lock(ref("t1", 2), b"k")))
+        world.get("a", Release(ref("t1", 1)))
+        world.get("a", Decide(ref("t1", 1), None))
+        assert code(world.get("a", lock(ref("t1", 1), b"x"))) is Code.ABORTED
+        assert committed(world.get("a", commit(ref("t1", 2), {b"k": b"2"}, locks=held(b"k"), term=term)))
+
+
+def test_lower_attempt_takes_no_locks_beside_a_higher_one() -> None:
+    """Or the end of the lower one would take the locks of the higher one, and nobody would know."""
+    with group() as world:
+        term = term_of(world.get("a", lock(ref("t9", 2), b"k")))
+        assert code(world.get("a", lock(ref("t9", 1), b"l"))) is Code.ABORTED
+        world.get("a", lock(ref("t1"), b"k", exclusive=True))
+        assert committed(world.get("a", commit(ref("t1"), {b"k": b"1"})))
+        for request in (lock(ref("t9", 2), b"k"), commit(ref("t9", 2), {b"x": b"9"}, locks=held(b"k"), term=term)):
+            assert code(world.get("a", request)) in (Code.ABORTED, Code.FAILED_PRECONDITION)
+        assert value(world, "a", b"x") is None
+
+
+def test_abort_of_a_lower_attempt_ends_its_own_waiting_prepare_only() -> None:
+    with group() as world:
+        world.get("a", prepare(far("t9"), {b"k": b"9"}))
+        first = world.ask("a", prepare(far("t5", 1), {b"k": b"5"}))
+        world.run(5 * MS)
+        second = world.ask("a", prepare(far("t5", 2), {b"k": b"5"}))
+        world.run(5 * MS)
+        world.get("a", Decide(far("t5", 1), None))
+        assert first.code is Code.ABORTED and not second.done
+        world.get("a", Decide(far("t9"), None))
+        world.until(lambda: second.done)
+        ts = prepared(second.answer)
+        world.get("a", Decide(far("t5", 2), ts + 1))
+        world.run(20 * MS)
+        assert value(world, "a", b"k") == b"5"
