@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from f1common.encoding import tuple as tuples
-from f1common.errors import Code, F1Error, check
+from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, ForeignKey, Index, Schema, Table
 from f1server.rows.entries import Entries, ReadKey
 from f1server.rows.images import Image, Images, describe, describe_key
@@ -293,10 +293,3 @@ def _is_referenced(referrers: Referrers) -> F1Error:
         f"rows of {referrers.table.name} still reference {target.name} {key} (foreign key {foreign.name})",
         details={"table": target.name, "foreign_key": foreign.name, "key": key},
     )
-
-
-def covered(span: Range, known: Iterable[Range]) -> bool:
-    """Tell whether one of the known ranges contains ``span``."""
-    found = any(start <= span[0] and span[1] <= end for start, end in known)
-    check(span[0] < span[1], "a range is not empty")
-    return found

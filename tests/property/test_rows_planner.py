@@ -73,6 +73,18 @@ def index(number: int, name: str, *columns: int, **more: Any) -> Index:
     return Index(number, name, tuple(IndexPart(column) for column in columns), **more)
 
 
+def make_other(shape: Shape) -> Table:
+    return Table(
+        4,
+        "Other",
+        0,
+        columns=(Column(401, "OtherId", INT), Column(402, "Code", TEXT), Column(403, "Up", INT)),
+        key_column_ids=(401,),
+        indexes=(index(57, "OtherByCode", 402, unique=True),),
+        foreign_keys=(ForeignKey(74, "Up", (403,), 4, (401,)),) if shape.foreign else (),
+    )
+
+
 def make_schema(shape: Shape) -> Schema:
     root = Table(
         1,
@@ -134,15 +146,7 @@ def make_schema(shape: Shape) -> Schema:
         indexes=(index(56, "LeafByOther", 301, 304, local=True),),
         foreign_keys=(ForeignKey(73, "LeafToOther", (304,), 4, (401,)),) if shape.foreign else (),
     )
-    other = Table(
-        4,
-        "Other",
-        0,
-        columns=(Column(401, "OtherId", INT), Column(402, "Code", TEXT), Column(403, "Up", INT)),
-        key_column_ids=(401,),
-        indexes=(index(57, "OtherByCode", 402, unique=True),),
-        foreign_keys=(ForeignKey(74, "Up", (403,), 4, (401,)),) if shape.foreign else (),
-    )
+    other = make_other(shape)
     tables = (root, other) if shape.levels == 1 else (root, middle, leaf, other)
     return Schema("default", 1, tables)
 

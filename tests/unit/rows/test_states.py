@@ -102,6 +102,8 @@ def test_an_index_that_is_being_built_is_unique_among_what_is_written() -> None:
     store.run(schema, [write(DELETE, 2), write(UPDATE, 1, Level=3)])
     assert entries(store) == 1
     store.run(schema, [write(DELETE, 1), write(INSERT, 1, Name="a")])
+    store.run(schema, [write(DELETE, 1), write(INSERT, 1, Name="z"), write(INSERT, 4, Name="a")])
+    store.run(schema, [write(DELETE, 4), write(UPDATE, 1, Name="a")])
     store.run(schema, [write(UPDATE, 1, Name="b")])
     store.run(schema, [write(INSERT, 3, Name="a")])
     assert entries(store) == 2
