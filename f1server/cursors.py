@@ -1,4 +1,4 @@
-"""Results that are too large for one answer: the rest waits here until it is fetched, or nobody asks for it any more."""
+"""Results that are too large for one answer: the rest waits here until it is fetched or nobody asks any more."""
 
 import asyncio
 import random
@@ -59,7 +59,8 @@ class Cursors:
         cursor = self._open.get(handle)
         if cursor is None or cursor.busy:
             raise F1Error(
-                Code.NOT_FOUND, "this server holds no such result: it was read, closed, or idle for a minute; query again"
+                Code.NOT_FOUND,
+                "this server holds no such result: it was read, closed, or idle for a minute; query again",
             )
         cursor.busy = True
         cursor.last_used = asyncio.get_running_loop().time()

@@ -81,7 +81,7 @@ class F1Servicer(stubs.F1ServerServicer):
         try:
             handler = self._handlers.get(kind or "")
             if handler is None:
-                raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind; is the client newer than the server?")
+                raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind; is the client newer?")
             timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
             work = handler(request.database or "default", getattr(request, str(kind)))
             answer = await within(Deadline.after(timeout_ms / 1000), work, ambiguous=kind in ("commit", "end"))

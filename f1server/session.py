@@ -162,9 +162,7 @@ class Frontend:
                 held.busy -= 1
             return pb.ReadReply(results=[_rows(r) for r in results])
         timestamp = request.timestamp or txn.read_ts or await self.read_timestamp(txn.kind)
-        reader = RowReader(
-            self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC
-        )
+        reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(
             results=[_rows(r) for r in results],

@@ -1,0 +1,75 @@
+"""SQL over rows that are at hand: defaults and checks. Synchronous, since commits evaluate them between two reads."""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import ElementState, Schema, Table
+from f1server.exec.arrow_types import narrowed, sql_type
+from f1server.exec.duck import Duck
+from f1server.plan.prepare import PlanCache, Prepared, prepare
+from f1server.plan.statements import QueryStatement, parse
+from f1server.rows.arrow import from_arrow, to_arrow
+from f1server.rows.values import Row, Value
+
+
+class RowEvaluator:
+    """Evaluates defaults and check constraints."""
+
+    def __init__(self, duck: Duck, clock: Clock) -> None:
+        self._duck = duck
+        self._clock = clock
+        self._plans = PlanCache()
+
+    def defaults(self, schema: Schema) -> Callable[[Sequence[str]], Sequence[Value]]:
+        """Return an evaluator of SQL expressions over no row, all with one now()."""
+
+        def evaluate(expressions: Sequence[str]) -> Sequence[Value]:
+            table = self._run(schema, "SELECT " + ", ".join(f"({text})" for text in expressions), None, ())
+            return [from_arrow(column)[0] for column in table.columns]
+
+        return evaluate
+
+    def checks(self, schema: Schema) -> Callable[[Table, list[Row]], Sequence[tuple[int, str]]]:
+        """Return an evaluator of the enforced checks of a table: (position of the row, name) where one is false."""
+
+        def evaluate(table: Table, rows: list[Row]) -> Sequence[tuple[int, str]]:
+            enforced = [c for c in table.checks if c.state >= ElementState.WRITE_ONLY]
+            text = ", ".join(f"(({c.sql}) IS FALSE)" for c in enforced)
+            found = self._run(schema, f'SELECT {text} FROM "{table.name}"', table, rows)
+            return [
+                (position, check.name)
+                for check, column in zip(enforced, found.columns, strict=True)
+                for position, broken in enumerate(column.to_pylist())
+                if broken
+            ]
+
+        return evaluate
+
+    def _run(self, schema: Schema, text: str, table: Table | None, rows: Sequence[Row]) -> pa.Table:
+        prepared = self._plans.get(schema, text)
+        if not isinstance(prepared, Prepared):
+            (statement,) = parse(text)
+            if not isinstance(statement, QueryStatement):
+                raise F1Error(Code.INTERNAL, f"{text} is no query")
+            prepared = prepare(schema, text, statement.ast.copy())
+            self._plans.put(text, prepared)
+        bound = prepared.bind((), self._clock.sample().tt.latest)
+        connection = self._duck.connection()
+        try:
+            for planned in bound.scans:
+                arrays = []
+                fields = []
+                for name, wanted in zip(planned.names, planned.scan.columns, strict=True):
+                    if table is None or wanted.path:
+                        raise F1Error(Code.FAILED_PRECONDITION, "a check over fields of messages is not supported yet")
+                    column = table.by_id[wanted.column_id]
+                    target = narrowed(sql_type(schema, table, wanted))
+                    arrays.append(to_arrow(column.type, [row.get(wanted.column_id) for row in rows]).cast(target))
+                    fields.append(pa.field(name, target))
+                connection.register(planned.relation, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+            return connection.table(bound.sql, bound.bound)
+        finally:
+            connection.close()

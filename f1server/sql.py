@@ -1,0 +1,252 @@
+"""Running SQL statements in the transaction that they belong to."""
+
+import os
+import random
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from f1common.clock import Clock
+from f1common.config import F1ServerSection
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1server.catalog.changes import SchemaChanges
+from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.schema import Schema
+from f1server.catalog.store import SchemaStore
+from f1server.exec.duck import Duck, DuckConfig
+from f1server.exec.engine import ColumnInfo, Engine, QueryResult
+from f1server.exec.rowwise import RowEvaluator
+from f1server.history.table import with_history
+from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare
+from f1server.plan.statements import (
+    DmlStatement,
+    ExplainStatement,
+    QueryStatement,
+    SchemaChangeStatement,
+    ShowStatement,
+    parse,
+)
+from f1server.rows.values import Value
+from f1server.rows.writes import LogicalWrite
+from f1server.txn.committer import Committer, Evaluators
+from f1server.txn.pessimistic import PessimisticTransactions
+from f1server.txn.reader import RowReader
+from f1server.txn.readset import ReadSetEntry
+from f1server.txn.source import StorageSource
+from spanstore.client import SpanClient
+
+Batches = AsyncIterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRequest:
+    """A statement and its transaction: ``kind`` as in f1.db.TxnKind; ``handle`` names a pessimistic one."""
+
+    database: str
+    sql: str
+    params: tuple[Value, ...] = ()
+    kind: str = "AUTOCOMMIT"
+    read_ts: int = 0
+    writes: tuple[LogicalWrite, ...] = ()
+    handle: bytes = b""
+
+
+@dataclass(slots=True)
+class SqlAnswer:
+    """What a statement gave: a result that streams, and what its transaction must remember."""
+
+    tag: str
+    columns: tuple[pb.ColumnInfo, ...] = ()
+    schema: pa.Schema | None = None
+    batches: Batches | None = None
+    rows_affected: int = 0
+    read_ts: int = 0
+    read_set: Sequence[ReadSetEntry] = ()
+    writes: Sequence[LogicalWrite] = ()
+    commit_ts: int = 0
+    schema_version: int = 0
+
+
+class SqlRunner:
+    """Runs the SQL of one f1server."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        leases: SchemaLeases,
+        changes: SchemaChanges,
+        store: SchemaStore,
+        clock: Clock,
+        rng: random.Random,
+        config: F1ServerSection,
+        *,
+        inline: bool = False,
+    ) -> None:
+        """``inline``: evaluate in place instead of on threads, as the simulator must."""
+        self._client = client
+        self._leases = leases
+        self._changes = changes
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._executor = None if inline else ThreadPoolExecutor(config.query_threads, thread_name_prefix="query")
+        spill = os.path.join(tempfile.gettempdir(), f"f1-spill-{os.getpid()}")
+        duck = DuckConfig(
+            memory_mb=config.query_memory_mib, threads=1 if inline else config.query_threads, temp_dir=spill
+        )
+        self._engine = Engine(Duck(duck, self._executor))
+        self._rowwise = RowEvaluator(self._engine.duck, clock)
+        self._plans = PlanCache()
+        self._committer: Committer | None = None
+        self._pessimistic: PessimisticTransactions | None = None
+
+    def connect(self, committer: Committer, pessimistic: PessimisticTransactions) -> None:
+        """Take the parts that are made after this one."""
+        self._committer = committer
+        self._pessimistic = pessimistic
+
+    def evaluators(self) -> Evaluators:
+        """Return what commits need of SQL."""
+        return Evaluators(defaults=self._rowwise.defaults, checks=self._rowwise.checks)
+
+    async def close(self) -> None:
+        """End everything that still runs."""
+        self._engine.duck.close()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    # ------------------------------------------------------------------ statements
+
+    async def run(self, request: SqlRequest) -> SqlAnswer:
+        """Run one statement. Raises F1Error, with the place in the text where there is one."""
+        statements = parse(request.sql)
+        if len(statements) != 1:
+            count = "no" if not statements else f"{len(statements)}"
+            raise F1Error(Code.INVALID_ARGUMENT, f"one statement at a time: this text has {count} statements")
+        (statement,) = statements
+        match statement:
+            case QueryStatement():
+                return await self._query(request, statement)
+            case DmlStatement():
+                return await self._dml(request, statement)
+            case SchemaChangeStatement():
+                return await self._schema_change(request, statement)
+            case ExplainStatement():
+                return await self._explain(request, statement)
+            case ShowStatement():
+                return await self._show(request, statement)
+            case _:
+                raise F1Error(
+                    Code.FAILED_PRECONDITION,
+                    f"{statement.tag} belongs to the session: use the connection's methods, or `f1 sql`",
+                )
+
+    # ------------------------------------------------------------------ queries
+
+    async def _query(self, request: SqlRequest, statement: QueryStatement) -> SqlAnswer:
+        schema = (await self._leases.current(request.database)).schema
+        bound = self._bind(schema, statement, request.params)
+        reader = await self._reader(request, schema, bound.as_of)
+        try:
+            result = await self._run(request, bound, reader)
+        except F1Error:
+            await self._failed(request)
+            raise
+        return SqlAnswer(
+            tag=statement.tag,
+            columns=tuple(_info(c) for c in result.columns),
+            schema=result.arrow_schema,
+            batches=result.batches,
+            read_ts=reader.timestamp,
+            read_set=list(reader.read_set.values()),
+            schema_version=schema.version,
+        )
+
+    async def _run(self, request: SqlRequest, bound: BoundQuery, reader: RowReader) -> QueryResult:
+        if request.kind == "OPTIMISTIC":
+            scans = tuple(replace(s, scan=replace(s.scan, with_locks=True)) for s in bound.scans)
+            bound = replace(bound, scans=scans)
+        source = StorageSource(reader, self._client, locking=bound.locking)
+        result = await self._engine.run_query(bound, source)
+        if bound.picks is not None and request.kind in ("OPTIMISTIC", "PESSIMISTIC"):
+            # A point read streams from storage; the read set must be complete before it is answered.
+            batches = [batch async for batch in result.batches]
+            result.batches = _given(batches)
+        return result
+
+    def _bind(self, schema: Schema, statement: QueryStatement, params: Sequence[Value]) -> BoundQuery:
+        shown = with_history(schema)
+        prepared = self._plans.get(shown, statement.sql)
+        if not isinstance(prepared, Prepared):
+            (fresh,) = parse(statement.sql)
+            source = fresh if isinstance(fresh, QueryStatement) else statement
+            as_of = source.as_of.copy() if source.as_of is not None else None
+            prepared = prepare(shown, statement.sql, source.ast.copy(), as_of)
+            self._plans.put(statement.sql, prepared)
+        return prepared.bind(params, self._clock.sample().tt.latest)
+
+    async def _reader(self, request: SqlRequest, schema: Schema, as_of: int | None) -> RowReader:
+        writes = self._committer_.fill(schema, request.writes, b"overlay") if request.writes else ()
+        if request.kind == "PESSIMISTIC":
+            if as_of is not None:
+                raise F1Error(Code.FAILED_PRECONDITION, "AS OF reads the past, which locks cannot hold; use a snapshot")
+            held = self._pessimistic_.find(request.handle)
+            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.tx)
+        if as_of is not None and request.writes:
+            raise F1Error(Code.FAILED_PRECONDITION, "AS OF does not see what the transaction has written; commit first")
+        timestamp = as_of or request.read_ts
+        if not timestamp:
+            snapshot = request.kind == "SNAPSHOT"
+            timestamp = await self._client.safe_time() if snapshot else self._client.strong_timestamp()
+        collect = request.kind == "OPTIMISTIC" and as_of is None
+        return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect)
+
+    async def _failed(self, request: SqlRequest) -> None:
+        """A statement that failed under locks ends its transaction: some of them may be lost."""
+        if request.kind == "PESSIMISTIC":
+            await self._pessimistic_.fail(request.handle)
+
+    @property
+    def _committer_(self) -> Committer:
+        if self._committer is None:
+            raise F1Error(Code.INTERNAL, "the runner was used before it was connected")
+        return self._committer
+
+    @property
+    def _pessimistic_(self) -> PessimisticTransactions:
+        if self._pessimistic is None:
+            raise F1Error(Code.INTERNAL, "the runner was used before it was connected")
+        return self._pessimistic
+
+    # ------------------------------------------------------------------ the rest
+
+    async def _dml(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
+        raise F1Error(Code.UNAVAILABLE, "not yet")
+
+    async def _explain(self, request: SqlRequest, statement: ExplainStatement) -> SqlAnswer:
+        raise F1Error(Code.UNAVAILABLE, "not yet")
+
+    async def _show(self, request: SqlRequest, statement: ShowStatement) -> SqlAnswer:
+        raise F1Error(Code.UNAVAILABLE, "not yet")
+
+    async def _schema_change(self, request: SqlRequest, statement: SchemaChangeStatement) -> SqlAnswer:
+        if request.kind != "AUTOCOMMIT":
+            raise F1Error(
+                Code.FAILED_PRECONDITION,
+                f"{statement.tag} cannot run inside a transaction: schema changes are transactions of their own",
+            )
+        done = await self._changes.apply_ddl(request.database, [statement.ddl])
+        return SqlAnswer(tag=statement.tag, schema_version=done.schema.version)
+
+
+def _info(column: ColumnInfo) -> pb.ColumnInfo:
+    return pb.ColumnInfo(name=column.name, type=column.type, proto_type=column.proto_type, nullable=column.nullable)
+
+
+async def _given(batches: Sequence[pa.RecordBatch]) -> Batches:
+    for batch in batches:
+        yield batch
