@@ -1,0 +1,200 @@
+"""DuckDB as an evaluator: one database in memory, locked down, one connection for each query.
+
+Nothing of the outside is in reach of a query: no files, no network, no extensions, no settings. ``docs/sql.md`` says what
+each setting is for.
+"""
+
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from f1common.errors import Code, F1Error
+from f1server.plan.functions import MACROS
+
+_SETTINGS = (
+    "SET GLOBAL python_enable_replacements = false",
+    "SET GLOBAL integer_division = true",
+    "SET GLOBAL ieee_floating_point_ops = false",
+    "SET GLOBAL default_null_order = 'NULLS_LAST_ON_ASC_FIRST_ON_DESC'",
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET autoload_known_extensions = false",
+    "SET autoinstall_known_extensions = false",
+    "SET scalar_subquery_error_on_multiple_rows = true",
+    "SET preserve_insertion_order = true",
+    "SET arrow_large_buffer_size = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DuckConfig:
+    """Limits of all queries of a process together. ``memory_mb`` is megabytes; ``temp_dir``: where queries spill to."""
+
+    memory_mb: int = 1024
+    threads: int = 2
+    temp_dir: str = ""
+    batch_rows: int = 16_384
+    spool_bytes: int = 64 << 20
+
+
+class Duck:
+    """One DuckDB database. ``executor`` runs what takes time; None: in place (the simulator)."""
+
+    def __init__(self, config: DuckConfig | None = None, executor: Executor | None = None) -> None:
+        self.config = config or DuckConfig()
+        self.executor = executor
+        settings: dict[str, Any] = {
+            "threads": str(self.config.threads),
+            "memory_limit": f"{self.config.memory_mb}MB",
+            "temp_directory": self.config.temp_dir or os.path.join(tempfile.gettempdir(), f"f1-duckdb-{os.getpid()}"),
+        }
+        self._database = duckdb.connect(":memory:", config=settings)
+        self._lock = threading.Lock()
+        self._names = 0
+        for macro in MACROS:
+            self._database.execute(f"CREATE MACRO {macro}")
+        for setting in _SETTINGS:
+            self._database.execute(setting)
+
+    def connection(self) -> "Connection":
+        """Return a connection for one query. To be closed."""
+        with self._lock:
+            return Connection(self._database.cursor(), self)
+
+    def unique(self) -> int:
+        """Return a number that was not returned before."""
+        with self._lock:
+            self._names += 1
+            return self._names
+
+    def close(self) -> None:
+        """Close the database; queries that run are interrupted."""
+        self._database.close()
+
+
+class Connection:
+    """One query's connection: its relations and functions are seen by nobody else."""
+
+    def __init__(self, connection: Any, duck: Duck) -> None:
+        self._connection = connection
+        self._duck = duck
+        self._functions: list[str] = []
+        self._closed = False
+
+    def register(self, name: str, rows: Any) -> None:
+        """Let a query read an Arrow table under a name."""
+        self._connection.register(name, rows)
+
+    def spool(self, name: str, rows: Any, create: bool) -> None:
+        """Add rows to a temporary table, which DuckDB moves to disk when memory is short."""
+        self._connection.register("f1_spooled", rows)
+        head = f"CREATE TEMP TABLE {name} AS" if create else f"INSERT INTO {name}"
+        self.run(lambda: self._connection.execute(f"{head} SELECT * FROM f1_spooled").fetchall())
+        self._connection.unregister("f1_spooled")
+
+    def function(self, name: str, argument: str, result: str, call: Callable[[Any], Any]) -> None:
+        """Let a query call a function over Arrow arrays."""
+        self._connection.create_function(name, call, [argument], result, type="arrow", null_handling="special")
+        self._functions.append(name)
+
+    def query(self, sql: str, bound: Mapping[str, object]) -> "tuple[Any, Iterator[Any]]":
+        """Run a query and return its Arrow schema and the batches of its result. Raises F1Error."""
+
+        def start() -> Any:
+            relation = self._connection.sql(sql, params=dict(bound)) if bound else self._connection.sql(sql)
+            return relation.to_arrow_reader(self._duck.config.batch_rows)
+
+        reader = self.run(start)
+        return reader.schema, self._batches(reader)
+
+    def _batches(self, reader: Any) -> Iterator[Any]:
+        while True:
+            batch = self.run(lambda: next(reader, None))
+            if batch is None:
+                return
+            yield batch
+
+    def table(self, sql: str, bound: Mapping[str, object] | None = None) -> Any:
+        """Run a query and return its whole result as an Arrow table. Raises F1Error."""
+        schema, batches = self.query(sql, bound or {})
+        return pa.Table.from_batches(list(batches), schema=schema)
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Do something with DuckDB and turn its errors into ours."""
+        try:
+            return work()
+        except F1Error:
+            raise
+        except StopIteration:
+            return None
+        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+            raise error_of(error) from error
+
+    def interrupt(self) -> None:
+        """Stop the query that runs, from any thread."""
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._closed:
+            return
+        self._closed = True
+        for name in self._functions:
+            self._connection.remove_function(name)
+        self._connection.close()
+
+
+_CODES: tuple[tuple[type[Exception], Code], ...] = (
+    (duckdb.OutOfMemoryException, Code.OVERLOADED),
+    (duckdb.InterruptException, Code.CANCELLED),
+    (duckdb.OutOfRangeException, Code.OUT_OF_RANGE),
+    (duckdb.ConversionException, Code.INVALID_ARGUMENT),
+    (duckdb.InternalException, Code.INTERNAL),
+)
+_OWN_ERROR = re.compile(r"\bF1Error: ([A-Z_]+): (.*)", re.DOTALL)
+
+
+def error_of(error: Exception) -> F1Error:
+    """Return our error for one of DuckDB's or Arrow's."""
+    text = str(error)
+    own = _OWN_ERROR.search(text)
+    if own and own[1] in Code.__members__:
+        return F1Error(Code(own[1]), own[2].split("\n\n")[0].strip())
+    unknown = re.search(r"Function with name \"?(\w+)\"? does not exist", text)
+    if unknown:
+        return F1Error(
+            Code.NOT_FOUND, f"there is no function {unknown[1].removeprefix('f1_')}", details={"function": unknown[1]}
+        )
+    message = _clean(text)
+    if "ivision by zero" in text:
+        return F1Error(Code.INVALID_ARGUMENT, "division by zero")
+    if "Out of Memory" in text or isinstance(error, duckdb.OutOfMemoryException):
+        return F1Error(Code.OVERLOADED, f"the query needs more memory than it may use: {message}", retryable=False)
+    if "INTERRUPT" in text.upper() and "Interrupted" in text:
+        return F1Error(Code.CANCELLED, "the query was cancelled")
+    if "out of range" in text or "Overflow" in text or "overflow" in text:
+        return F1Error(Code.OUT_OF_RANGE, message)
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return F1Error(code, message)
+    return F1Error(Code.INVALID_ARGUMENT, message)
+
+
+def _clean(text: str) -> str:
+    """Return the part of a message of DuckDB that says what is wrong, in our names."""
+    first = text.split("\n\nLINE ")[0].split("\n\nUse ")[0].split("\nCandidate functions")[0].split("\n\tCandidate")[0]
+    first = re.sub(r"^(\w+ )?(Error|Exception): ", "", re.sub(r"^Invalid Input Error: ", "", first))
+    first = re.sub(r'"?f1_t\d+"?\.?', "", first)
+    first = re.sub(r"\bf1_(\w+)\(", r"\1(", first).split(" Use TRY(...)")[0]
+    first = first.split(". You might want to add")[0].split(" You might need to add")[0]
+    text = " ".join(first.split())
+    return text[:1].lower() + text[1:400] if text[:2] != text[:2].upper() else text[:400]

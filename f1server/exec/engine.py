@@ -1,0 +1,194 @@
+"""Runs bound queries: reads what they need from a :class:`Source` and lets DuckDB do the rest."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from f1common.errors import Code, F1Error, check
+from f1server.catalog.protos import registry_of
+from f1server.catalog.schema import Kind, Schema
+from f1server.exec.arrow_types import narrowed, result_type, sql_type, type_of
+from f1server.exec.duck import Connection, Duck
+from f1server.exec.protos import arrow_function, duck_name
+from f1server.exec.source import Source
+from f1server.plan.names import OutColumn
+from f1server.plan.prepare import BoundQuery, PlannedScan
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """A column of a result. ``type``: a name of :class:`Kind`, ARRAY<...>, STRUCT<...>, PROTO<message> or DuckDB's."""
+
+    name: str
+    type: str
+    proto_type: str = ""
+    nullable: bool = True
+
+
+@dataclass(slots=True)
+class QueryResult:
+    """The columns of a result and its batches, whose types are those of ``columns``. To be closed if not read to its end."""
+
+    columns: tuple[ColumnInfo, ...]
+    arrow_schema: Any
+    batches: AsyncIterator[Any]
+    close: Callable[[], None] = lambda: None
+
+    async def table(self) -> Any:
+        """Read all of the result into an Arrow table."""
+        try:
+            return pa.Table.from_batches([b async for b in self.batches], schema=self.arrow_schema)
+        finally:
+            self.close()
+
+
+class Engine:
+    """Runs queries with one DuckDB."""
+
+    def __init__(self, duck: Duck) -> None:
+        self._duck = duck
+
+    @property
+    def duck(self) -> Duck:
+        """The evaluator."""
+        return self._duck
+
+    async def run_query(self, query: BoundQuery, source: Source) -> QueryResult:
+        """Run a query; the result streams. Raises F1Error."""
+        if query.picks is not None:
+            return await _point_read(query, source)
+        connection = await self.inline(self._duck.connection)
+        try:
+            await self._feed(connection, query, source)
+            schema, batches = await self.inline(lambda: connection.query(query.sql, query.bound), connection)
+        except BaseException:
+            connection.close()
+            raise
+        columns, target = result_columns(schema, query.columns)
+        return QueryResult(columns, target, self._stream(connection, batches, target), connection.close)
+
+    async def _stream(self, connection: Connection, batches: Iterator[Any], target: Any) -> AsyncIterator[Any]:
+        try:
+            while (batch := await self.inline(lambda: next(batches, None), connection)) is not None:
+                if batch.num_rows:
+                    yield cast_batch(batch, target)
+        finally:
+            connection.close()
+
+    async def _feed(self, connection: Connection, query: BoundQuery, source: Source) -> None:
+        """Give DuckDB the functions and the rows that a query needs."""
+        registry = registry_of(query.schema)
+        for function in query.functions:
+            argument, call = arrow_function(registry, function)
+            connection.function(function.name, argument, duck_name(function.result), call)
+        wanted = [s for s in query.scans if not s.scan.empty]
+        streams = await source.scan([s.scan for s in wanted]) if wanted else []
+        check(len(streams) == len(wanted), "a source answers every scan")
+        by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
+        for scan in query.scans:
+            await self._collect(connection, query.schema, scan, by_relation.get(scan.relation))
+
+    async def _collect(
+        self, connection: Connection, schema: Schema, planned: PlannedScan, stream: AsyncIterator[Any] | None
+    ) -> None:
+        """Register the rows of one scan: in memory, or through a temporary table that may go to disk if there are many."""
+        given, target = _scan_schemas(schema, planned)
+        kept: list[Any] = []
+        size = 0
+        spooled = False
+        if stream is not None:
+            async for batch in stream:
+                kept.append(
+                    batch.rename_columns(planned.names).cast(target) if given != target else _named(batch, target)
+                )
+                size += batch.nbytes
+                if size > self._duck.config.spool_bytes:
+                    rows = pa.Table.from_batches(kept, schema=target)
+                    create = not spooled
+                    await self.inline(lambda r=rows, c=create: connection.spool(planned.relation, r, c), connection)
+                    kept, size, spooled = [], 0, True
+        rows = pa.Table.from_batches(kept, schema=target)
+        if spooled and kept:
+            await self.inline(lambda: connection.spool(planned.relation, rows, False), connection)
+        elif not spooled:
+            connection.register(planned.relation, rows)
+
+    async def inline(self, work: Callable[[], T], connection: Connection | None = None) -> T:
+        """Do something that takes time: on a thread, or in place where there are none. Cancellation interrupts DuckDB."""
+        if self._duck.executor is None:
+            return work()
+        future = asyncio.get_running_loop().run_in_executor(self._duck.executor, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.interrupt()
+            await asyncio.wait([future])
+            raise
+
+
+def _scan_schemas(schema: Schema, planned: PlannedScan) -> tuple[Any, Any]:
+    """Return the Arrow schemas in which a source gives rows and DuckDB gets them."""
+    table = planned.scan.table
+    kinds = [sql_type(schema, table, wanted) for wanted in planned.scan.columns]
+    given = [type_of(schema, table, wanted) for wanted in planned.scan.columns]
+    target = [narrowed(kind) for kind in kinds]
+    names = planned.names
+    return pa.schema(list(zip(names, given, strict=True))), pa.schema(list(zip(names, target, strict=True)))
+
+
+def _named(batch: Any, target: Any) -> Any:
+    return batch.rename_columns(target.names).cast(target)
+
+
+async def _point_read(query: BoundQuery, source: Source) -> QueryResult:
+    """Answer a query from the one scan that is its result."""
+    (planned,) = query.scans
+    check(query.picks is not None and query.columns is not None, "a point read knows its columns")
+    picks, columns = query.picks or (), query.columns or ()
+    _, target = _scan_schemas(query.schema, planned)
+    (stream,) = await source.scan([planned.scan])
+    indices = [planned.names.index(pick) for pick in picks]
+    final = pa.schema([(c.name, target.types[i]) for c, i in zip(columns, indices, strict=True)])
+    infos, result = result_columns(final, columns)
+
+    async def batches() -> AsyncIterator[Any]:
+        async for batch in stream:
+            if batch.num_rows:
+                arrays = [_named(batch, target).column(i) for i in indices]
+                yield cast_batch(pa.RecordBatch.from_arrays(arrays, schema=final), result)
+
+    return QueryResult(infos, result, batches())
+
+
+def result_columns(schema: Any, known: Sequence[OutColumn] | None) -> tuple[tuple[ColumnInfo, ...], Any]:
+    """Return a result's columns and the Arrow schema to send, from DuckDB's schema and what the query says of itself."""
+    infos: list[ColumnInfo] = []
+    fields: list[Any] = []
+    said = known if known is not None and len(known) == len(schema) else [OutColumn(f.name) for f in schema]
+    for field, column in zip(schema, said, strict=True):
+        name, arrow = result_type(field.type)
+        kind = column.type
+        proto = kind.proto if kind.kind is Kind.PROTO and name.endswith("BYTES" + ">" * kind.lists) else ""
+        if proto:
+            name = kind.name
+        infos.append(ColumnInfo(column.name, name, proto))
+        fields.append(pa.field(column.name, arrow))
+    return tuple(infos), pa.schema(fields)
+
+
+def cast_batch(batch: Any, target: Any) -> Any:
+    """Give a batch the types and names of a result. Raises F1Error OUT_OF_RANGE."""
+    try:
+        arrays = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, target, strict=True)
+        ]
+    except pa.ArrowException as error:
+        raise F1Error(Code.OUT_OF_RANGE, f"a value of the result is out of range: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=target)

@@ -1,0 +1,24 @@
+"""Where rows come from: what the engine asks of the transaction that it runs in."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from f1server.plan.scans import Bound, FieldWanted, KeySpan, PredicateOp, SimplePredicate, TableScan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Bound", "FieldWanted", "KeySpan", "PredicateOp", "SimplePredicate", "Source", "TableScan"]
+
+
+class Source(Protocol):
+    """Gives the rows of tables, all at one timestamp, with the transaction's own writes laid over them."""
+
+    async def scan(self, scans: Sequence[TableScan]) -> "list[AsyncIterator[pa.RecordBatch]]":
+        """Start the scans of one statement; the answers are in their order.
+
+        The columns of the batches are those of ``scan.columns``, in that order, with the types of
+        :func:`f1server.exec.arrow_types.type_of` (names do not matter). Rows beyond what a scan's spans and predicates ask
+        for are allowed, except where ``scan.is_point``; each row comes once. Raises F1Error.
+        """
+        ...

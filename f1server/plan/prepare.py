@@ -1,0 +1,247 @@
+"""From a parsed query to one that can run: once for a text and a schema (:class:`Prepared`), then for each execution.
+
+The first half looks up names, rewrites and collects conditions; the second fills in parameters and chooses access paths.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from f1common.encoding.values import Timestamp
+from f1common.errors import Code, F1Error
+from f1server.catalog.protos import registry_of
+from f1server.catalog.schema import Kind, Schema
+from f1server.plan import duckdb_sql
+from f1server.plan.conditions import Conditions, collect, comparisons, conjuncts
+from f1server.plan.constants import Constant, Unfit, constant, evaluate, plain
+from f1server.plan.names import COLUMN_META, BaseTable, OutColumn
+from f1server.plan.planning import Planning, Shape, TablePlan, evaluated
+from f1server.plan.resolve import ProtoFunction, Resolver
+from f1server.plan.rules import apply_rules
+from f1server.plan.scans import TableScan
+
+_SIMPLE_KEYS = frozenset({"expressions", "from_", "where", "kind"})
+_LIMIT_KEYS = _SIMPLE_KEYS - {"where"} | {"limit", "offset"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedScan:
+    """A scan, and what DuckDB calls its rows and their columns (``names``, in the order of ``scan.columns``)."""
+
+    relation: str
+    names: tuple[str, ...]
+    scan: TableScan
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundQuery:
+    """A query ready to run.
+
+    ``sql`` reads the relations of ``scans``; ``bound`` are values for its named parameters. ``columns``: names and types of
+    the result, None if only DuckDB knows. ``picks``: the names of the columns of the one scan that are the result, in which
+    case DuckDB is not needed (point read). ``as_of``: the timestamp to read at, or None. ``locking``: SELECT ... FOR UPDATE.
+    """
+
+    schema: Schema
+    sql: str
+    bound: dict[str, object]
+    scans: tuple[PlannedScan, ...]
+    functions: tuple[ProtoFunction, ...]
+    columns: tuple[OutColumn, ...] | None
+    picks: tuple[str, ...] | None = None
+    as_of: int | None = None
+    locking: bool = False
+    now_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A query whose names are looked up, for any parameters."""
+
+    schema: Schema
+    template: duckdb_sql.Template
+    tables: tuple[BaseTable, ...]
+    functions: tuple[ProtoFunction, ...]
+    columns: tuple[OutColumn, ...] | None
+    conditions: Conditions
+    shape: Shape
+    limit: tuple[Constant, Constant] | None = None
+    as_of: Constant | None = None
+    locking: bool = False
+
+    def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> BoundQuery:
+        """Fill in parameters and choose how tables are read. Raises F1Error INVALID_ARGUMENT."""
+        planning = self.plan(params, now_us, rules_off)
+        scans = tuple(PlannedScan(t.relation, t.names, t.scan, t.alias) for t in planning.tables)
+        sql, bound = self.template.fill(params, now_us, lambda name, value: _message(self.schema, name, value))
+        picks = self.shape.picks if planning.point else None
+        as_of = self._as_of(params, now_us)
+        return BoundQuery(
+            self.schema, sql, bound, scans, self.functions, self.columns, picks, as_of, self.locking, now_us
+        )
+
+    def plan(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> Planning:
+        """Choose how tables are read."""
+        tables = []
+        for base in self.tables:
+            needed = base.in_order()
+            scan = TableScan(base.table, tuple(needed))
+            plan = TablePlan(base.number, base.relation, base.alias, base.table, tuple(needed.values()), scan)
+            evaluated(self.schema, plan, self.conditions.of(base.number), params, now_us)
+            tables.append(plan)
+        planning = Planning(self.schema, tables, self.conditions.equalities, self.shape, self._limit(params, now_us))
+        apply_rules(planning, rules_off)
+        return planning
+
+    def _limit(self, params: Sequence[object], now_us: int) -> int | None:
+        if self.limit is None:
+            return None
+        values = [evaluate(part, Kind.INT64, params, now_us) for part in self.limit]
+        numbers = [v for v in values if isinstance(v, int) and v >= 0]
+        return sum(numbers) if len(numbers) == len(values) else None
+
+    def _as_of(self, params: Sequence[object], now_us: int) -> int | None:
+        if self.as_of is None:
+            return None
+        number = evaluate(self.as_of, Kind.INT64, params, now_us)
+        if isinstance(number, int) and not isinstance(number, bool):
+            return number
+        value = evaluate(self.as_of, Kind.TIMESTAMP, params, now_us)
+        if isinstance(value, Timestamp):
+            return value.us
+        raise _bad_time()
+
+
+def _message(schema: Schema, name: str, value: object) -> object:
+    """Return a parameter as the bytes of a message: bytes are checked, text is its JSON or text format."""
+    if value is None:
+        return None
+    if not isinstance(value, str | bytes):
+        raise F1Error(Code.INVALID_ARGUMENT, f"a {type(value).__name__} is no {name}: give bytes, JSON or text format")
+    registry = registry_of(schema)
+    if isinstance(value, bytes):
+        registry.parse(name, value)
+        return value
+    return registry.from_json(name, value) if value.lstrip()[:1] == "{" else registry.from_text(name, value)
+
+
+def _bad_time() -> F1Error:
+    return F1Error(
+        Code.INVALID_ARGUMENT,
+        "AS OF needs a constant: TIMESTAMP '2024-01-31 12:00:00+00', now() - INTERVAL '10' SECOND, microseconds, or ?",
+    )
+
+
+def prepare(schema: Schema, text: str, query: exp.Expr, as_of: exp.Expr | None = None) -> Prepared:
+    """Prepare a query, which is changed. Raises F1Error NOT_FOUND, INVALID_ARGUMENT with details ``line`` and ``column``."""
+    resolver = Resolver(schema, text)
+    # A parent for everything, so that any node can be replaced.
+    root = exp.Subquery(this=_as_select(query))
+    time = constant(as_of) if as_of is not None else None
+    if as_of is not None and time is None:
+        raise _bad_time()
+    columns = resolver.query(root.this, None, {})
+    resolver.finish()
+    return finish(resolver, root.this, columns, time)
+
+
+def finish(
+    resolver: Resolver, query: exp.Expr, columns: tuple[OutColumn, ...] | None, as_of: Constant | None = None
+) -> Prepared:
+    """Collect conditions from a resolved query and rewrite it for DuckDB."""
+    conditions = collect(select for select, _ in resolver.selects)
+    shape, limit = _shape(resolver, query, columns)
+    locking = bool(query.args.get("locks"))
+    return Prepared(
+        resolver.schema,
+        duckdb_sql.template(query),
+        tuple(resolver.tables),
+        tuple(resolver.functions.values()),
+        columns,
+        conditions,
+        shape,
+        limit,
+        as_of,
+        locking,
+    )
+
+
+def _as_select(query: exp.Expr) -> exp.Expr:
+    """Turn VALUES as a whole query into SELECT * FROM (VALUES ...)."""
+    if isinstance(query, exp.Values):
+        return exp.Select(expressions=[exp.Star()], from_=exp.From(this=query))
+    return query
+
+
+def _shape(
+    resolver: Resolver, query: exp.Expr, columns: tuple[OutColumn, ...] | None
+) -> tuple[Shape, tuple[Constant, Constant] | None]:
+    """Return what rules want to know of the query's form, and its limit if any rows would do."""
+    if not isinstance(query, exp.Select) or len(resolver.tables) != 1 or len(resolver.selects) != 1 or columns is None:
+        return Shape(), None
+    used = {key for key, value in query.args.items() if value}
+    if not isinstance(query.args["from_"].this, exp.Table) or resolver.functions or resolver.fields:
+        return Shape(), None
+    limit: tuple[Constant, Constant] | None = None
+    if (
+        used <= _LIMIT_KEYS
+        and "limit" in used
+        and not any(e.find(exp.AggFunc, exp.Window, exp.Anonymous) for e in query.expressions)
+    ):
+        count = constant(query.args["limit"].expression)
+        offset = constant(query.args["offset"].expression if "offset" in used else exp.Literal.number(0))
+        if count is not None and offset is not None:
+            limit = (count, offset)
+    if used <= _SIMPLE_KEYS and "where" in used:
+        parts = list(conjuncts(query.args["where"].this))
+        noted = [c for part in parts for c in comparisons(part)]
+        picks = _picks(resolver.tables[0], query)
+        return Shape(len(noted) == len(parts), limit is not None, len(parts), picks), limit
+    return Shape(limited=limit is not None), limit
+
+
+def _picks(base: BaseTable, query: exp.Select) -> tuple[str, ...] | None:
+    """Return the columns that the select list consists of, or None if it computes anything."""
+    picks: list[str] = []
+    for projection in query.expressions:
+        node = projection.this if isinstance(projection, exp.Alias) else projection
+        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            inner = node.this if isinstance(node, exp.Column) else node
+            if any(inner.args.get(key) for key in ("replace", "rename", "except_")):
+                return None
+            picks += [column.name for column in base.table.visible]
+            continue
+        origin = node.meta.get(COLUMN_META) if isinstance(node, exp.Column) and node.meta else None
+        if origin is None:
+            return None
+        picks.append(base.needed[origin.field])
+    return tuple(picks)
+
+
+@dataclass(slots=True)
+class PlanCache:
+    """Prepared statements by text, for one version of a schema; the oldest go first."""
+
+    size: int = 512
+    schema: Schema | None = None
+    entries: dict[str, object] = field(default_factory=dict)
+
+    def get(self, schema: Schema, key: str) -> object | None:
+        """Return what was kept, if the schema is still the same."""
+        if schema is not self.schema:
+            self.entries.clear()
+            self.schema = schema
+        return self.entries.get(key)
+
+    def put(self, key: str, value: object) -> None:
+        """Keep something."""
+        if len(key) > 16_384:
+            return
+        while len(self.entries) >= self.size:
+            del self.entries[next(iter(self.entries))]
+        self.entries[key] = value
+
+
+__all__ = ["BoundQuery", "PlanCache", "PlannedScan", "Prepared", "Unfit", "plain", "prepare"]

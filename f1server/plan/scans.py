@@ -1,0 +1,108 @@
+"""What a plan reads from tables: the contract between plans and the storage behind them.
+
+A scan may give more rows than its spans and predicates say (DuckDB checks every condition again), never fewer.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from f1common.encoding import tuple as tuples
+from f1server.catalog.schema import Index, Table
+from f1server.rows.values import Value
+
+__all__ = ["Bound", "FieldWanted", "KeySpan", "PredicateOp", "SimplePredicate", "TableScan"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldWanted:
+    """A column, or a field inside a proto column: ``path`` through repeated fields gives a list, one level for each."""
+
+    column_id: int
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a range."""
+
+    value: Value
+    inclusive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """Keys that begin with ``prefix`` and whose next part lies between the bounds, if there are bounds.
+
+    The parts are those of a primary key or of an index, in their order. NULL sorts before all values and lies in no range
+    with a lower bound.
+    """
+
+    prefix: tuple[Value, ...] = ()
+    lower: Bound | None = None
+    upper: Bound | None = None
+
+    def encoded(self) -> tuple[bytes, bytes]:
+        """Return the half-open range of encoded tuples of key parts. Raises F1Error as the tuple codec does."""
+        start = tuples.encode(self.prefix)
+        end = tuples.successor(start) if start else b"\xff"
+        if self.lower is not None:
+            start = tuples.encode((*self.prefix, self.lower.value))
+            if not self.lower.inclusive:
+                start = tuples.successor(start)
+        if self.upper is not None:
+            end = tuples.encode((*self.prefix, self.upper.value))
+            if self.upper.inclusive:
+                end = tuples.successor(end)
+        return start, max(start, end)
+
+
+class PredicateOp(StrEnum):
+    """What a predicate tests; NULL passes IS_NULL only."""
+
+    EQ = "EQ"
+    NE = "NE"
+    LT = "LT"
+    LE = "LE"
+    GT = "GT"
+    GE = "GE"
+    IN = "IN"
+    IS_NULL = "IS_NULL"
+    IS_NOT_NULL = "IS_NOT_NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class SimplePredicate:
+    """A comparison of a column (no path) with constants of exactly its type."""
+
+    column: FieldWanted
+    op: PredicateOp
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableScan:
+    """One table as one part of a statement reads it.
+
+    ``spans``: parts of the primary key, none: the whole table. With ``index``, ``index_spans`` are parts of the index, and
+    ``covering`` says that its entries hold all ``columns``; otherwise the rows are fetched by the entries' primary keys.
+    ``limit``: so many rows are enough, whichever. ``ancestry``: scans of one statement with the same number lie on one
+    ancestry path and read the same keys, so that one storage request serves them (cluster join, F1 section 3.1).
+    """
+
+    table: Table
+    columns: tuple[FieldWanted, ...]
+    spans: tuple[KeySpan, ...] = ()
+    index: Index | None = None
+    index_spans: tuple[KeySpan, ...] = ()
+    covering: bool = False
+    predicates: tuple[SimplePredicate, ...] = ()
+    limit: int | None = None
+    with_locks: bool = False
+    ancestry: int | None = None
+    empty: bool = False
+
+    @property
+    def is_point(self) -> bool:
+        """Are these whole primary keys?"""
+        width = len(self.table.key_column_ids)
+        return bool(self.spans) and all(len(s.prefix) == width for s in self.spans)
