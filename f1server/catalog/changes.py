@@ -152,6 +152,7 @@ class SchemaChanges:
             return
         if statement.name == DEFAULT_DATABASE:
             raise statement.at.error(Code.INVALID_ARGUMENT, f"the database {DEFAULT_DATABASE} always exists")
+        self._leases.release_task()
         try:
             before = await self._store.drop_database(statement.name)
         except F1Error as error:
@@ -170,6 +171,7 @@ class SchemaChanges:
         *,
         may_drop: set[int] | None = None,
     ) -> Applied:
+        self._leases.release_task()
         before = (await self._store.load(database)).schema
         steps: list[Step] = []
 
@@ -258,7 +260,7 @@ class SchemaChanges:
                 await self._leases.catch_up(database, version)
             else:
                 await self._nudge(row.address, database, version)
-        except F1Error as error:
+        except Exception as error:
             LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
 
 

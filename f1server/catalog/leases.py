@@ -6,9 +6,10 @@ cannot renew stops by itself, whatever its clock or its operating system does. L
 
 Work that began under an older version may still commit until the lease it was given ends. The lease row says so, and
 whoever changes the schema next waits for it. :meth:`SchemaLeases.use` tells when a piece of work is over, so that this
-wait is short; with :meth:`SchemaLeases.current` alone it lasts to the end of the lease. Nothing begins under the old
-version once the row for a new one is being written: the row would be silent about it. What a process left behind that
-had this server's name before counts as old work too.
+wait is short; what :meth:`SchemaLeases.current` gives counts until the task that asked is over. If the end of some work
+is unknown, the end of its lease counts. Nothing begins under the old version once the row for a new one is being
+written: the row would be silent about it. What a process left behind that had this server's name before counts as old
+work too.
 """
 
 import asyncio
@@ -16,9 +17,10 @@ import logging
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
+from typing import Any
 
 from f1common.clock import Clock
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, check
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import LeaseRow, SchemaStore, Stored
 
@@ -44,7 +46,7 @@ class Leased:
     lease_end: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Held:
     """One database's lease."""
 
@@ -104,17 +106,12 @@ class Use:
         held, leased = self._held, self._leased
         if held is None or leased is None:
             return
-        version = leased.schema.version
-        if error is not None and not (isinstance(error, F1Error) and not error.ambiguous):
-            held.loose[version] = max(held.loose.get(version, 0), leased.lease_end)
-        left = held.pins[version] - 1
-        if left:
-            held.pins[version] = left
-        else:
-            del held.pins[version]
-            held.handed.pop(version, None)
-            if held.told_old:
-                self._leases.kick()
+        self._leases.release(held, leased.schema.version, 0 if _is_definite(error) else leased.lease_end)
+
+
+def _is_definite(error: BaseException | None) -> bool:
+    """Did work that ended so leave nothing behind that may still commit?"""
+    return error is None or (isinstance(error, F1Error) and not error.ambiguous)
 
 
 class SchemaLeases:
@@ -129,19 +126,57 @@ class SchemaLeases:
         self._lease_us = lease_ms * 1_000
         self._held: dict[str, _Held] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._by_task: dict[asyncio.Task[Any], list[tuple[_Held, int]]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def current(self, database: str) -> Leased:
-        """Return the schema to use and until when. Prefer :meth:`use`.
+        """Return the schema to use and until when, for reads and plans of the task that asks; commits need :meth:`use`.
 
         Raises F1Error NOT_FOUND for the database, UNAVAILABLE if no lease can be had: nothing may be done then.
         """
         held = await self.held(database)
-        version = held.stored.schema.version
-        held.loose[version] = max(held.loose.get(version, 0), held.lease_end)
+        task = asyncio.current_task()
+        check(task is not None, "leases are used by tasks")
+        self._pin_for(task, held)  # type: ignore[arg-type]
         return Leased(held.stored.schema, held.lease_end)
+
+    def _pin_for(self, task: asyncio.Task[Any], held: _Held) -> None:
+        version = held.stored.schema.version
+        if task not in self._by_task:
+            self._by_task[task] = []
+            task.add_done_callback(self._task_is_over)
+        held.handed[version] = max(held.handed.get(version, 0), held.lease_end)
+        if (held, version) not in self._by_task[task]:
+            held.pins[version] = held.pins.get(version, 0) + 1
+            self._by_task[task].append((held, version))
+
+    def _task_is_over(self, task: asyncio.Task[Any]) -> None:
+        self._unpin(task, failed=task.cancelled() or not _is_definite(task.exception()))
+
+    def release_task(self) -> None:
+        """What the running task did under schemas that it got by :meth:`current` is over: it changes the schema now."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._unpin(task, failed=False)
+
+    def _unpin(self, task: asyncio.Task[Any], *, failed: bool) -> None:
+        for held, version in self._by_task.get(task, ()):
+            self.release(held, version, held.handed.get(version, 0) if failed else 0)
+        if self._by_task.pop(task, None) is not None:
+            task.remove_done_callback(self._task_is_over)
+
+    def release(self, held: _Held, version: int, loose_until: int) -> None:
+        """Give back one pin; ``loose_until``: a commit of unknown outcome may come until then. For :class:`Use`."""
+        if loose_until:
+            held.loose[version] = max(held.loose.get(version, 0), loose_until)
+        held.pins[version] -= 1
+        if not held.pins[version]:
+            del held.pins[version]
+            held.handed.pop(version, None)
+            if held.told_old:
+                self.kick()
 
     def use(self, database: str) -> Use:
         """Return a context for a piece of work: a statement, a commit. A schema change must not be made inside it."""

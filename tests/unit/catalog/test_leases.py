@@ -195,12 +195,44 @@ def test_a_change_waits_for_work_under_the_old_version():
     sim(main)
 
 
-def test_without_a_word_about_its_end_work_counts_until_the_lease_ends():
+def test_without_a_word_about_its_end_work_counts_until_its_task_is_over():
     async def main(cluster):
         a, b = cluster.server("a"), cluster.server("b")
-        leased = await b.leases.current("default")
-        await a.ddl(T)
-        assert cluster.storage.true_us() > leased.lease_end
+
+        async def work(seconds, error=None):
+            for _ in range(2):
+                await b.leases.current("default")
+            await asyncio.sleep(seconds)
+            if error is not None:
+                raise error
+
+        async def delay_of_a_change(sql, *arguments):
+            task = asyncio.create_task(work(*arguments))
+            await asyncio.sleep(0.02)
+            started = cluster.world.now_us()
+            await a.ddl(sql)
+            took = (cluster.world.now_us() - started) / LEASE_US
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return took
+
+        assert await delay_of_a_change(T, 0) < 0.1
+        assert 0.3 < await delay_of_a_change(U, LEASE_US / 1e6 * 0.4) < 0.6
+        assert await delay_of_a_change("DROP TABLE t", 0, F1Error(Code.NOT_FOUND, "nothing happened")) < 0.1
+        assert await delay_of_a_change("DROP TABLE u", 0, ValueError("who knows")) > 0.4
+        assert 0.4 < await delay_of_a_change(T, LEASE_US / 1e6 * 100) < 1.1
+
+    sim(main)
+
+
+def test_a_change_does_not_wait_for_the_statement_that_makes_it():
+    async def main(cluster):
+        a = cluster.server("a")
+        started = cluster.world.now_us()
+        for sql in (T, U, "DROP TABLE t"):
+            await a.leases.current("default")
+            await a.ddl(sql)
+        assert cluster.world.now_us() - started < 500_000
 
     sim(main)
 
