@@ -143,6 +143,7 @@ class Router:
         backoff = Backoff(5, 200, 1.6, self._rng)
         counter = sent if sent is not None else Sent()
         ambiguous = False
+        asked: set[str] = set()
         server = self._leaders.get(group) or self._any_voter(group)
         while True:
             request = make()
@@ -159,7 +160,7 @@ class Router:
                 if error.ambiguous:
                     ambiguous = True
                     counter.unanswered += 1
-                server = await self._next(group, server, error, ambiguous, retry_ambiguous, end, backoff)
+                server = await self._next(group, server, error, ambiguous, retry_ambiguous, end, backoff, asked)
 
     async def _next(
         self,
@@ -170,8 +171,12 @@ class Router:
         retry_ambiguous: bool,
         end: float,
         backoff: Backoff,
+        asked: set[str],
     ) -> str:
-        """Return the server to try next, after a pause if that makes sense, or raise what there is to say."""
+        """Return the server to try next, after a pause if that makes sense, or raise what there is to say.
+
+        ``asked``: who was asked since the last pause. Hints of an election may lead in a circle.
+        """
         loop = asyncio.get_running_loop()
         final = error.code not in _ELSEWHERE and error.code not in (Code.WRONG_RANGE, Code.DEADLINE_EXCEEDED)
         if final or error.code is Code.WRONG_RANGE or (ambiguous and not retry_ambiguous):
@@ -180,12 +185,17 @@ class Router:
             text = f"group {group} did not answer in time; last: {error}"
             raise F1Error(Code.DEADLINE_EXCEEDED, text, ambiguous=ambiguous)
         hint = error.details.get("leader", "")
+        asked.add(server)
         if hint and hint != server and hint in self._known().addresses:
             self._leaders[group] = hint
-            return hint
-        self._leaders.pop(group, None)
+            if hint not in asked:
+                return hint
+        else:
+            self._leaders.pop(group, None)
+            hint = self._any_voter(group, besides=server)
+        asked.clear()
         await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
-        return self._any_voter(group, besides=server)
+        return hint
 
     # ------------------------------------------------------------------ calls that are streams themselves
 
@@ -202,7 +212,7 @@ class Router:
 
         Raises ``error`` if it is final, WRONG_RANGE included, DEADLINE_EXCEEDED at ``end`` (of the loop's time).
         """
-        return await self._next(group, server, error, False, True, end, backoff)
+        return await self._next(group, server, error, False, True, end, backoff, set())
 
     async def send_to(self, server: str, request: pb.Request, timeout_s: float) -> pb.Response:
         """Send a request to one named server, once."""

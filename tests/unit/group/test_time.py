@@ -3,6 +3,7 @@
 import pytest
 
 from f1common.errors import Code
+from spanstore.group.config import GroupConfig
 from spanstore.group.requests import CommitReply, LockRead, Read, ReadReply
 from spanstore.testing.replicas import EPOCH, FAST, MS, Replicas
 from tests.unit.group.kit import code, commit, committed, far, group, lock, prepare, put, read_one, ref, value
@@ -213,3 +214,21 @@ def test_locked_read_gives_the_newest_version_whatever_the_clock_says() -> None:
         request = lock(ref("t1"), b"k")
         assert isinstance(request, LockRead)
         assert read_one(world.get("a", request)) == b"v"
+
+
+def test_new_leader_with_a_slow_clock_commits_above_what_the_old_one_read_at() -> None:
+    """The answer is still waiting for its timestamp to pass when the other leader commits."""
+    with Replicas(config=GroupConfig(paxos=FAST), bound_us=500 * MS) as world:
+        world.members["a"].skew_us = 500 * MS
+        world.members["b"].skew_us = -500 * MS
+        world.lead("a")
+        world.run(100 * MS)
+        read = world.ask("a", Read(0, (b"k",)))
+        world.step()
+        world.elect("b")
+        assert not read.done
+        write = world.ask("b", commit(ref("t1"), {b"k": b"v"}))
+        world.until(lambda: read.done and write.done)
+        answer = read.of(ReadReply)
+        assert answer.versions == [None]
+        assert write.of(CommitReply).ts > answer.timestamp

@@ -1,0 +1,180 @@
+"""Where requests go, when they go again, and what is said in the end."""
+
+import asyncio
+
+import pytest
+
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client.router import Router, Sent
+from tests.unit.client.fakes import LOST, SERVERS, Answer, Tier, committed, error, not_leader, route
+
+
+def ping() -> pb.Request:
+    return pb.Request(commit=pb.Commit())
+
+
+def test_request_goes_to_the_leader_that_the_map_names() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        tier.leaders[2] = "s3"
+        response = await router.send(2, ping, 5.0)
+        assert response.commit.ts == 7
+        assert tier.log == [("s3", 2, "commit")]
+
+    route(lambda server, request: committed(7), main)
+
+
+def test_hint_is_followed_at_once_and_remembered() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        await router.send(1, ping, 5.0)
+        await router.send(1, ping, 5.0)
+        assert [server for server, _, _ in tier.log] == ["s1", "s2", "s2"]
+
+    route(lambda server, request: committed(7) if server == "s2" else not_leader("s2"), main)
+
+
+@pytest.mark.parametrize("hint", ["", "s1", "somebody"])
+def test_without_a_good_hint_the_others_are_asked(hint: str) -> None:
+    """A hint may be missing, name the one who gives it, or name a stranger."""
+
+    async def main(router: Router, tier: Tier) -> None:
+        await router.send(1, ping, 5.0)
+        assert tier.log[0][0] == "s1" and tier.log[-1][0] == "s3"
+
+    route(lambda server, request: committed(7) if server == "s3" else not_leader(hint), main)
+
+
+def test_two_servers_that_name_each_other_end_with_the_callers_time() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        with pytest.raises(F1Error) as caught:
+            await router.send(1, ping, 1.0)
+        assert caught.value.code is Code.DEADLINE_EXCEEDED
+        assert len(tier.log) < 40  # hints that lead in a circle are not followed without a pause
+
+    others = {"s1": "s2", "s2": "s3", "s3": "s1"}
+    route(lambda server, request: not_leader(others[server]), main)
+
+
+def test_overloaded_and_unavailable_servers_are_asked_again_later() -> None:
+    refusals = [error(Code.OVERLOADED), error(Code.UNAVAILABLE), error(Code.OVERLOADED)]
+
+    async def main(router: Router, tier: Tier) -> None:
+        sent = Sent()
+        assert (await router.send(1, ping, 5.0, sent=sent)).commit.ts == 7
+        assert len(tier.log) == 4 and not sent.repeated
+
+    route(lambda server, request: refusals.pop() if refusals else committed(7), main)
+
+
+@pytest.mark.parametrize(
+    "code", [Code.ABORTED, Code.FENCED, Code.ALREADY_EXISTS, Code.INVALID_ARGUMENT, Code.WRONG_RANGE]
+)
+def test_refusal_for_good_is_told_at_once(code: Code) -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        with pytest.raises(F1Error) as caught:
+            await router.send(1, ping, 5.0)
+        assert caught.value.code is code and not caught.value.ambiguous
+        assert len(tier.log) == 1
+
+    route(lambda server, request: error(code), main)
+
+
+def test_lost_answer_is_asked_for_elsewhere_and_counted() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        sent = Sent()
+        assert (await router.send(1, ping, 10.0, sent=sent)).commit.ts == 7
+        assert sent.repeated and sent.unanswered == 1
+
+    def script(server: str, request: pb.Request) -> Answer:
+        return LOST if server == "s1" else committed(7)
+
+    route(script, main)
+
+
+def test_definite_refusal_after_a_lost_answer_tells_of_the_copy_under_way() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        sent = Sent()
+        with pytest.raises(F1Error) as caught:
+            await router.send(1, ping, 10.0, sent=sent)
+        assert caught.value.code is Code.ABORTED and sent.repeated
+
+    route(lambda server, request: LOST if server == "s1" else error(Code.ABORTED), main)
+
+
+def test_silence_of_all_ends_ambiguous() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        with pytest.raises(F1Error) as caught:
+            await router.send(1, ping, 5.0)
+        assert caught.value.code is Code.DEADLINE_EXCEEDED and caught.value.ambiguous
+        assert 5.0 <= loop.time() - before < 5.1
+        assert {server for server, _, _ in tier.log} > {"s1"}
+
+    route(lambda server, request: LOST, main)
+
+
+def test_caller_who_wants_no_copies_gets_none() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        with pytest.raises(F1Error) as caught:
+            await router.send(1, ping, 5.0, retry_ambiguous=False)
+        assert caught.value.ambiguous
+        assert len(tier.log) == 1
+
+    route(lambda server, request: LOST, main)
+
+
+def test_servers_are_told_how_long_the_caller_waits() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        await router.send(1, ping, 9.0)
+        first, second = (request.timeout_ms for request in tier.requests)
+        assert 8_900 <= first <= 9_000 and second < first - 1_900
+
+    route(lambda server, request: LOST if server == "s1" else committed(7), main)
+
+
+def test_dead_server_is_passed_over() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        await router.range_map()
+        tier.world.crash("s1")
+        assert (await router.send(1, ping, 5.0)).commit.ts == 7
+        assert {server for server, _, _ in tier.log} <= {"s2", "s3"}
+
+    route(lambda server, request: committed(7), main)
+
+
+def test_map_comes_from_whoever_is_up_and_is_fetched_once_for_all() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        tier.world.crash("s1")
+        tier.world.crash("s3")
+        maps = await asyncio.gather(*(router.range_map() for _ in range(10)))
+        assert len({id(m) for m in maps}) == 1
+        assert tier.maps_asked == 1
+        await router.range_map()
+        assert tier.maps_asked == 1
+        await router.range_map(refresh=True)
+        assert tier.maps_asked == 2
+        assert router.servers().keys() == set(SERVERS)
+
+    route(lambda server, request: LOST, main)
+
+
+def test_no_map_in_time_says_whom_it_asked() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        for name in SERVERS:
+            tier.world.crash(name)
+        with pytest.raises(F1Error) as caught:
+            await router.range_map(2.0)
+        assert caught.value.code is Code.UNAVAILABLE
+        assert all(f"{name}:7000" in caught.value.message for name in SERVERS)
+
+    route(lambda server, request: LOST, main)
+
+
+def test_group_that_the_map_does_not_know_is_a_wrong_range() -> None:
+    async def main(router: Router, tier: Tier) -> None:
+        with pytest.raises(F1Error) as caught:
+            await router.send(9, ping, 1.0)
+        assert caught.value.code is Code.WRONG_RANGE and caught.value.retryable
+
+    route(lambda server, request: LOST, main)
