@@ -68,11 +68,7 @@ def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: R
     """Return the change from one image of a row to another; None if nothing changed that is tracked."""
     if table.untracked or (before is None and after is None):
         return None
-    tracked = [
-        c.id
-        for c in table.columns
-        if not c.untracked and c.id not in table.key_column_ids and c.state >= ElementState.WRITE_ONLY
-    ]
+    tracked = _tracked(table)
     if before is None or after is None:
         kind = ChangeKind.INSERT if before is None else ChangeKind.DELETE
         old: Row = {i: v for i in tracked if (v := (before or {}).get(i)) is not None}
@@ -86,6 +82,19 @@ def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: R
         new = {i: after.get(i) for i in changed}
     names = tuple(table.by_id[i].name for i in tracked if i in old or i in new)
     return Change(kind, table.name, table.id, key, old, new, names)
+
+
+def _tracked(table: Table) -> tuple[int, ...]:
+    kept: dict[str, tuple[int, ...]] = vars(table)
+    found = kept.get("_tracked")
+    if found is None:
+        found = tuple(
+            c.id
+            for c in table.columns
+            if not c.untracked and c.id not in table.key_column_ids and c.state >= ElementState.WRITE_ONLY
+        )
+        kept["_tracked"] = found
+    return found
 
 
 def batches_of(schema: Schema, changes: Iterable[tuple[Table, Change]], commit_id: bytes) -> dict[bytes, ChangeBatch]:

@@ -58,7 +58,13 @@ def coerce_column(schema: Schema, table: Table, column: Column, value: object) -
     if value is None:
         return None
     kind = column.type.kind
-    if type(value) is _EXACT.get(kind):
+    given = type(value)
+    if given is _EXACT.get(kind):
+        return value  # type: ignore[return-value]
+    # Most values are what they should be already.
+    if given is int and kind is Kind.INT64 and INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    if given is str and kind is Kind.STRING and not column.type.max_length and value.isascii():  # type: ignore[attr-defined]
         return value  # type: ignore[return-value]
     try:
         if kind is Kind.PROTO:

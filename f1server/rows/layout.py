@@ -22,7 +22,9 @@ HISTORY_ID = 1 << 41
 
 def of_schema(schema: Schema, what: object, make: Callable[[], T]) -> T:
     """Return what ``make`` gave the first time for ``(schema, what)``: kept in the schema, as a cached property is."""
-    kept: dict[object, T] = vars(schema).setdefault("_rows", {})
+    kept: dict[object, T] | None = vars(schema).get("_rows")
+    if kept is None:
+        kept = vars(schema)["_rows"] = {}
     found = kept.get(what)
     if found is None:
         found = kept[what] = make()
@@ -31,7 +33,9 @@ def of_schema(schema: Schema, what: object, make: Callable[[], T]) -> T:
 
 def layout(schema: Schema, table: Table) -> "TableLayout":
     """Return the layout of ``table``, which is one of ``schema``'s."""
-    return of_schema(schema, ("layout", table.id), lambda: TableLayout(schema, table))
+    kept = vars(schema).get("_rows")
+    found: TableLayout | None = kept.get(("layout", table.id)) if kept is not None else None
+    return found or of_schema(schema, ("layout", table.id), lambda: TableLayout(schema, table))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from f1common.encoding import tuple as tuples
-from f1common.encoding.row import encode_row
+from f1common.encoding.row import COMMIT_TS, THIS_VERSION, Date, Timestamp, encode_row
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import (
     Check,
@@ -339,6 +339,9 @@ def logical_writes(draw: st.DrawFn, schema: Schema) -> LogicalWrite:
     key, columns = draw(keys(table)), draw(row_values(table))
     if kind in (WriteKind.INSERT, WriteKind.UPSERT) and table.name == "Root" and draw(st.integers(0, 9)):
         columns[105] = 7
+    if kind is WriteKind.UPDATE and columns and draw(st.booleans()):
+        one = draw(st.sampled_from(sorted(columns)))
+        columns = {one: columns[one]}
     if kind is WriteKind.UPDATE and draw(st.integers(0, 4)) == 0:
         columns |= draw(keys(table))
     return LogicalWrite(
@@ -524,6 +527,55 @@ def is_contended(schema: Schema, key: bytes) -> bool:
 
 def unique_entries(schema: Schema, store: Store) -> set[bytes]:
     return {key for key in store.others(schema) if is_contended(schema, key)}
+
+
+ANYTHING: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.decimals(),
+    st.text(max_size=5),
+    st.text(min_size=500, max_size=600),
+    st.binary(max_size=5),
+    st.sampled_from([THIS_VERSION, COMMIT_TS, Date(1 << 40), Timestamp(1 << 70), [], object()]),
+)
+IDS = st.sampled_from([0, 91, 101, 102, 103, 104, 105, 201, 202, 203, 204, 301, 302, 303, 401, 402, 403])
+HOSTILE = st.builds(
+    LogicalWrite,
+    kind=st.sampled_from(WriteKind),
+    table=st.sampled_from(["Root", "Middle", "Leaf", "Other", "nothing"]),
+    key=st.dictionaries(IDS, st.one_of(st.sampled_from([0, 1, "a", 0.0]), ANYTHING), max_size=6),
+    columns=st.dictionaries(IDS, ANYTHING, max_size=3),
+    must_exist=st.booleans(),
+    defaults=st.dictionaries(IDS, ANYTHING, max_size=2),
+)
+CLEAR = {
+    Code.ALREADY_EXISTS,
+    Code.FAILED_PRECONDITION,
+    Code.INVALID_ARGUMENT,
+    Code.KEY_TOO_LONG,
+    Code.NOT_FOUND,
+    Code.OUT_OF_RANGE,
+}
+
+
+@settings(max_examples=300)
+@given(st.lists(HOSTILE, min_size=1, max_size=3))
+def test_whatever_a_client_sends_is_done_or_gets_a_clear_error(writes: list[LogicalWrite]) -> None:
+    schema = make_schema(Shape(3, False, True, True, True, True, True, ""))
+    store = Store()
+    for first in FIRST:
+        store.run(schema, [first], small_a)
+    before = dict(store.data)
+    try:
+        store.run(schema, writes, small_a)
+    except F1Error as error:
+        assert error.code in CLEAR, error
+        assert "\n" not in error.message
+        assert store.data == before
+    else:
+        store.rows(schema)
 
 
 def test_the_oracle_notices_a_planner_that_forgets_an_entry() -> None:
