@@ -1,6 +1,7 @@
 """What DDL says, before names are looked up: the output of :mod:`f1server.catalog.ddl`."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ColumnType
@@ -106,6 +107,24 @@ class CreateTable:
     as_query: str = ""
     as_names: tuple[str, ...] = ()
     at: Position = field(default=NOWHERE, compare=False)
+
+
+def with_query_columns(statement: CreateTable, result: Sequence[tuple[str, ColumnType]]) -> CreateTable:
+    """Return CREATE TABLE AS as the CREATE TABLE that must come first, given name and type of its query's columns.
+
+    The columns that the statement declares keep their types and constraints; names that it gives replace the query's.
+    Raises F1Error INVALID_ARGUMENT if it names or declares more or fewer columns than the query has.
+    """
+    declared = len(statement.columns) or len(statement.as_names) or len(result)
+    if declared != len(result):
+        raise statement.at.error(
+            Code.INVALID_ARGUMENT, f"{statement.name} has {declared} columns, its query has {len(result)}"
+        )
+    columns = statement.columns
+    if not columns:
+        names = statement.as_names or tuple(name for name, _ in result)
+        columns = tuple(ColumnDef(name, kind, at=statement.at) for name, (_, kind) in zip(names, result, strict=True))
+    return replace(statement, columns=columns, as_query="", as_names=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_sources, compile_statements
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.render import quoted, render_schema
-from f1server.catalog.schema import ElementState, Kind, Schema
+from f1server.catalog.schema import ColumnType, ElementState, Kind, Schema
+from f1server.catalog.statements import with_query_columns
 from f1server.catalog.types import HIDDEN_KEY, hidden_key
 from tests.unit.catalog.samples import ADWORDS, PROTOS, adwords, after, ids
 
@@ -171,6 +172,24 @@ def test_drop_cascades():
     assert schema.views == ()
     schema = after(ADS, "DROP INDEX Campaign_KeywordId_fkey_idx CASCADE")
     assert schema.table("Campaign").foreign_keys == ()
+
+
+def test_tables_from_queries_get_the_columns_of_the_query():
+    result = [("x", ColumnType(Kind.INT64)), ("y", ColumnType(Kind.STRING))]
+
+    def made(sql):
+        (statement,) = parse_ddl(sql)
+        return compile_statements(ADS, [with_query_columns(statement, result)], ids(900)).table("t")
+
+    assert [(c.name, c.type.kind) for c in made("CREATE TABLE t AS SELECT 1").visible] == [
+        ("x", "INT64"),
+        ("y", "STRING"),
+    ]
+    assert [c.name for c in made("CREATE TABLE t (a, b) AS SELECT 1").visible] == ["a", "b"]
+    typed = made("CREATE TABLE t (a DOUBLE PRIMARY KEY, b TEXT) AS SELECT 1")
+    assert [(c.name, c.type.kind) for c in typed.key_columns] == [("a", "DOUBLE")]
+    with pytest.raises(F1Error, match="t has 1 columns, its query has 2"):
+        made("CREATE TABLE t (a) AS SELECT 1")
 
 
 def test_views_are_replaced():
