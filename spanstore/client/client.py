@@ -156,9 +156,10 @@ class SpanClient:
         """
         if not writes:
             raise F1Error(Code.INVALID_ARGUMENT, "a commit needs at least one write")
-        identity = commit_id or self.new_commit_id(writes[0].key)
 
         async def attempt_once(ranges_map: RangeMap) -> int:
+            # A new name for each map: what aborts the try before may still be on its way to some participant.
+            identity = commit_id or self.new_commit_id(writes[0].key)
             shares = twophase.share_out(ranges_map, writes, preconditions)
             plan = Plan(
                 id=identity,
@@ -170,7 +171,13 @@ class SpanClient:
                 above=max(above, self._seen_ts),
                 named=commit_id is not None,
             )
-            return await twophase.commit(self._router, plan, timeout_s, self._spawn)
+            try:
+                return await twophase.commit(self._router, plan, timeout_s, self._spawn)
+            except F1Error as error:
+                if commit_id is None or error.code is not Code.WRONG_RANGE:
+                    raise
+                await self._router.range_map(timeout_s, refresh=True)
+                raise F1Error(Code.ABORTED, f"{error.message}; retry with the next attempt") from error
 
         ts = await self._with_map(attempt_once, timeout_s)
         self.saw(ts)
@@ -231,6 +238,8 @@ class SpanClient:
                 await tx.rollback()
                 if error.ambiguous or not error.retryable or not left:
                     raise
+                if error.code is Code.WRONG_RANGE:
+                    await self._router.range_map(refresh=True)
             except BaseException:
                 await tx.rollback()
                 raise

@@ -166,7 +166,7 @@ def prepared(ts: int) -> pb.Response:
     return pb.Response(prepare=pb.PrepareReply(prepare_ts=ts))
 
 
-def outcome(state: "pb.TxnState.ValueType", ts: int = 0) -> pb.Response:
+def outcome(state: pb.TxnState, ts: int = 0) -> pb.Response:
     return pb.Response(outcome=pb.OutcomeReply(state=state, ts=ts, attempt=1))
 
 
