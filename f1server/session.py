@@ -148,7 +148,7 @@ class Frontend:
         schema = (await self._leases.current(database)).schema
         txn = request.txn
         reads = [_table_read(r) for r in request.reads]
-        writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay")
+        writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay", txn.read_ts)
         if txn.kind == pb.PESSIMISTIC:
             held = self._pessimistic.find(txn.handle)
             reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.tx)

@@ -190,7 +190,7 @@ class SqlRunner:
         return prepared.bind(params, self._clock.sample().tt.latest)
 
     async def _reader(self, request: SqlRequest, schema: Schema, as_of: int | None) -> RowReader:
-        writes = self._committer_.fill(schema, request.writes, b"overlay") if request.writes else ()
+        writes = self._committer_.fill(schema, request.writes, b"overlay", request.read_ts) if request.writes else ()
         if request.kind == "PESSIMISTIC":
             if as_of is not None:
                 raise F1Error(Code.FAILED_PRECONDITION, "AS OF reads the past, which locks cannot hold; use a snapshot")

@@ -11,6 +11,7 @@ from f1common.errors import Code, F1Error
 from f1common.rpc.backoff import Backoff
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
+from f1server.catalog.types import hidden_key
 from f1server.rows.defaults import Evaluate, fill_defaults
 from f1server.rows.images import Effect, prepare
 from f1server.rows.keys import row_key
@@ -80,7 +81,7 @@ class Committer:
             try:
                 async with self._leases.use(database) as leased:
                     if filled is None:
-                        filled = self.fill(leased.schema, request.writes, request.unique)
+                        filled = self.fill(leased.schema, request.writes, request.unique, request.created_ts)
                     return await self._attempt(leased, request, filled, attempt, max(0.1, end - loop.time()))
             except Conflict:
                 raise
@@ -109,15 +110,20 @@ class Committer:
         if decision.committed:
             raise F1Error(Code.INTERNAL, f"an attempt that failed with {error} had committed")
 
-    def fill(self, schema: Schema, writes: Sequence[LogicalWrite], unique: bytes) -> Sequence[LogicalWrite]:
-        """Fill in defaults and hidden keys, once for all attempts. Hidden keys follow from the commit id, so that any
-        server finds the same ones."""
+    def fill(
+        self, schema: Schema, writes: Sequence[LogicalWrite], unique: bytes, created_ts: int
+    ) -> Sequence[LogicalWrite]:
+        """Fill in defaults and hidden keys, once for all attempts.
+
+        Hidden keys follow from the commit id, so that any server finds the same ones, and rise with time and position,
+        so that rows without a key come back in the order in which they were inserted.
+        """
         counter = 0
 
         def new_id() -> bytes:
             nonlocal counter
             counter += 1
-            return hashlib.blake2b(unique, digest_size=16, salt=counter.to_bytes(8, "big")).digest()
+            return hidden_key(created_ts, counter, hashlib.blake2b(unique, digest_size=6).digest())
 
         return fill_defaults(schema, writes, evaluate=self._evaluators.defaults(schema), new_id=new_id)
 
@@ -132,7 +138,7 @@ class Committer:
         """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""
         schema = (await self._leases.current(database)).schema
         request = CommitRequest([first_write], (), 0, unique, created_ts)
-        filled = self.fill(schema, [first_write], unique)
+        filled = self.fill(schema, [first_write], unique, created_ts)
         decision = await self._client.fence(self.commit_id(schema, filled, request))
         return decision.ts if decision.committed else None
 

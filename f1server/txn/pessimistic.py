@@ -25,6 +25,7 @@ class Open:
     database: str
     tx: Transaction
     unique: bytes
+    created_ts: int
     last_used: float
     busy: int = 0
     ended: bool = False
@@ -50,7 +51,14 @@ class PessimisticTransactions:
     def begin(self, database: str, priority_ts: int) -> Open:
         """Open a transaction; ``priority_ts`` keeps the age of one that is retried."""
         tx = self._client.transaction(priority_ts)
-        item = Open(new_id(self._rng), database, tx, new_id(self._rng), asyncio.get_running_loop().time())
+        item = Open(
+            handle=new_id(self._rng),
+            database=database,
+            tx=tx,
+            unique=new_id(self._rng),
+            created_ts=self._clock.sample().tt.latest,
+            last_used=asyncio.get_running_loop().time(),
+        )
         self._open[item.handle] = item
         return item
 
@@ -75,7 +83,7 @@ class PessimisticTransactions:
             async with self._leases.use(item.database) as leased:
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.lease_end, timeout_s=timeout_s), 0)
-                filled = self._committer.fill(leased.schema, writes, item.unique)
+                filled = self._committer.fill(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
         except BaseException:
             await item.tx.rollback()
