@@ -83,7 +83,9 @@ class Transaction:
 
         await asyncio.gather(*(one(group, parts[group]) for group in sorted(parts)))
         for position, wanted in enumerate(ranges):
-            result.ranges[position] = self._overlay(wanted, reading.join(wanted, pieces[position]))
+            # The limit counts what is left when own deletes are gone.
+            whole = KeyRange(wanted.start, wanted.end, 0, wanted.reverse)
+            result.ranges[position] = self._overlay(wanted, reading.join(whole, pieces[position]))
         for position, key in enumerate(keys):
             own = self._writes.get(key)
             if own is not None:
