@@ -1,5 +1,6 @@
 """Names of things that outlive a process: groups, servers, transactions."""
 
+import os
 import random
 from dataclasses import dataclass
 from typing import NewType, Self
@@ -17,6 +18,11 @@ META_GROUP = GroupId(0)
 UNIQUE_BYTES = 16
 _TS_BYTES = 8
 _HEAD_BYTES = _TS_BYTES + UNIQUE_BYTES
+
+
+def process_rng() -> random.Random:
+    """Return a generator whose numbers no other process draws: what it makes names transactions for ever."""
+    return random.Random(int.from_bytes(os.urandom(32), "big"))
 
 
 def new_id(rng: random.Random) -> bytes:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import random
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import uvloop
 
 from f1common.clock import clock_from_config
 from f1common.config import Config
+from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
 from f1common.rpc.channels import ChannelCache, insecure_channel_factory
@@ -57,10 +57,7 @@ async def serve(config: Config) -> None:
         metrics=Metrics(process=True),
     )
     address = f"{server.host}:{server.port}"
-    # Not a seeded generator: commit ids come from here, and no two processes may ever draw the same ones.
-    process = F1Process(
-        config, clock, channels, random.SystemRandom(), address=address, draining=bootstrap.draining
-    )
+    process = F1Process(config, clock, channels, process_rng(), address=address, draining=bootstrap.draining)
     await process.start(bootstrap.server)
     try:
         await bootstrap.start()

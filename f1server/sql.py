@@ -32,6 +32,7 @@ from f1server.plan.statements import (
 )
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
+from f1server.show import show
 from f1server.txn.committer import Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
@@ -231,7 +232,16 @@ class SqlRunner:
         raise F1Error(Code.UNAVAILABLE, "not yet")
 
     async def _show(self, request: SqlRequest, statement: ShowStatement) -> SqlAnswer:
-        raise F1Error(Code.UNAVAILABLE, "not yet")
+        schema = (await self._leases.current(request.database)).schema
+        databases = await self._store.databases() if statement.what == "DATABASES" else ()
+        columns, batch = show(statement, schema, databases)
+        return SqlAnswer(
+            tag=statement.tag,
+            columns=tuple(columns),
+            schema=batch.schema,
+            batches=_given([batch]),
+            schema_version=schema.version,
+        )
 
     async def _schema_change(self, request: SqlRequest, statement: SchemaChangeStatement) -> SqlAnswer:
         if request.kind != "AUTOCOMMIT":
