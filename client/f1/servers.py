@@ -25,10 +25,11 @@ PROTOCOL_VERSION = 1
 DEFAULT_PORT = 7400
 
 _PING_TIMEOUT_S = 2.0
+_MEASURE_AGAIN_S = 10.0
 _DOWN_INITIAL_MS, _DOWN_CAP_MS = 200, 5_000
 _RETRY_INITIAL_MS, _RETRY_CAP_MS = 10, 500
 # Servers within this factor and margin of the nearest one count as near: work is spread over them.
-_NEAR_FACTOR, _NEAR_MARGIN_S = 2.0, 0.002
+_NEAR_FACTOR, _NEAR_MARGIN_S = 2.0, 0.005
 _US = 1_000_000
 
 _OF_THE_SERVER = frozenset({Code.UNAVAILABLE, Code.VERSION_MISMATCH, Code.UNAUTHENTICATED})
@@ -61,6 +62,12 @@ def parse_hosts(hosts: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(addresses))
 
 
+def ends_within(deadline: Deadline, delay_s: float) -> bool:
+    """Tell whether the deadline has passed by the end of a wait."""
+    remaining_s = deadline.remaining_s()
+    return remaining_s is not None and remaining_s <= delay_s
+
+
 class Server:
     """One f1server as the client knows it."""
 
@@ -69,6 +76,9 @@ class Server:
         self.name = ""
         self.zone = ""
         self.latency_s: float | None = None
+        self.measured_s = 0.0
+        self.reached = False
+        """Whether it answered a ping yet."""
         self.in_flight = 0
         self.error: F1Error | None = None
         """Why it is avoided; None: it is not."""
@@ -103,6 +113,7 @@ class Server:
     def recovered(self) -> None:
         """Count this server among the healthy again."""
         self.error = None
+        self.reached = True
         self._backoff.reset()
 
     @property
@@ -134,6 +145,7 @@ class Servers:
         self._clock = clock if clock is not None else BoundedClock(0)
         self._offset_us: int | None = None
         self._channels = ChannelCache(channel_factory)
+        self._answered = asyncio.Event()
         self.all: tuple[Server, ...] = tuple(self._server(address) for address in addresses)
 
     def _server(self, address: str) -> Server:
@@ -169,16 +181,21 @@ class Servers:
         """Find a server that answers. Raises F1Error UNAVAILABLE, or why each refuses, when the deadline passes."""
         backoff = self._retry_backoff()
         while True:
-            waiting: set[asyncio.Task[None]] = {self._start_probe(server) for server in self.all}
-            while waiting:
-                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                if any(server.error is None for server in self.all if server.latency_s is not None):
-                    return  # the slower ones go on: they tell which server is how near
+            self._answered.clear()
+            probes = [self._start_probe(server) for server in self.all]
+            answered = asyncio.ensure_future(self._answered.wait())
+            everybody = asyncio.gather(*probes, return_exceptions=True)
+            try:
+                await asyncio.wait((answered, everybody), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                answered.cancel()
+            if any(server.reached and server.error is None for server in self.all):
+                return  # the slower ones go on: they tell which server is how near
             refusal = next((s.error for s in self.all if s.error and s.error.code is not Code.UNAVAILABLE), None)
             if refusal is not None and refusal.code in _OF_THE_SERVER:
                 raise refusal
             delay_s = backoff.next_s()
-            if (deadline.remaining_s() or 1.0) <= delay_s:
+            if ends_within(deadline, delay_s):
                 raise self._nobody()
             await asyncio.sleep(delay_s)
 
@@ -189,18 +206,27 @@ class Servers:
 
     async def _probe(self, server: Server) -> None:
         loop = asyncio.get_running_loop()
-        started_s = loop.time()
+        cold = server.error is not None or not server.reached
         try:
-            response = await server.call(pb.Request(ping=pb.Ping()), Deadline.after(_PING_TIMEOUT_S))
+            if cold:
+                await self._ping(server)  # how long a connection takes to make does not count
+            started_s = loop.time()
+            response = await self._ping(server)
         except F1Error as error:
             server.avoid(error)
             return
         took_s = loop.time() - started_s
-        server.latency_s = took_s if server.latency_s is None else 0.5 * (server.latency_s + took_s)
+        server.latency_s = took_s if cold or server.latency_s is None else 0.5 * (server.latency_s + took_s)
+        server.measured_s = loop.time()
+        if response.now:
+            self._offset_us = response.now + int(took_s * _US) // 2 - self._clock.sample().boot_us
+
+    async def _ping(self, server: Server) -> pb.PingReply:
+        response = await server.call(pb.Request(ping=pb.Ping()), Deadline.after(_PING_TIMEOUT_S))
         server.name, server.zone = response.ping.server, response.ping.zone
-        if response.ping.now:
-            self._offset_us = response.ping.now + int(took_s * _US) // 2 - self._clock.sample().boot_us
         server.recovered()
+        self._answered.set()
+        return response.ping
 
     def _nobody(self) -> F1Error:
         reasons = "; ".join(f"{s.address}: {s.error.message if s.error else 'no answer'}" for s in self.all)
@@ -213,8 +239,10 @@ class Servers:
         healthy = [server for server in candidates if server.error is None]
         if not healthy:
             return min(candidates, key=lambda server: (server.down_until_s, server.address))
+        loop_s = asyncio.get_running_loop().time()
         for server in self.all:
-            if server.error is not None and server.worth_a_try:
+            stale = loop_s - server.measured_s > _MEASURE_AGAIN_S
+            if server.worth_a_try if server.error is not None else stale:
                 self._start_probe(server)
         known = [server.latency_s for server in healthy if server.latency_s is not None]
         limit = min(known) * _NEAR_FACTOR + _NEAR_MARGIN_S if known else 0.0
@@ -255,7 +283,7 @@ class Servers:
                 if everywhere or error.code is Code.OVERLOADED:
                     tried.clear()
                     delay_s = backoff.next_s()
-                    if (deadline.remaining_s() or 1.0) <= delay_s:
+                    if ends_within(deadline, delay_s):
                         if error.code is Code.UNAVAILABLE and not error.ambiguous:
                             raise self._nobody() from error
                         raise

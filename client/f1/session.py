@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from f1.metadata import Metadata
-from f1.servers import Resend, Server, Servers
+from f1.servers import Resend, Server, Servers, ends_within
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1common.pb import f1_pb2 as pb
@@ -149,7 +149,7 @@ class Session:
                 elif error.code not in _ELSEWHERE:
                     raise
                 delay_s = backoff.next_s()
-                if (deadline.remaining_s() or 1.0) <= delay_s:
+                if ends_within(deadline, delay_s):
                     raise _not_committed(error) from error
             await asyncio.sleep(delay_s)
 
@@ -170,7 +170,7 @@ class Session:
                 return response.outcome
             except F1Error as error:
                 delay_s = backoff.next_s()
-                if (patience.remaining_s() or 0.0) <= delay_s or not (error.retryable or error.ambiguous):
+                if ends_within(patience, delay_s) or not (error.retryable or error.ambiguous):
                     text = f"the commit may have happened or not ({cause.message}), and nobody could tell: {error}"
                     details = {"commit_id": commit.commit_id.hex(), "created_ts": str(commit.created_ts)}
                     raise F1Error(Code.UNKNOWN_OUTCOME, text, details=details) from error

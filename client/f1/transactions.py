@@ -15,7 +15,7 @@ from f1 import nosql
 from f1.errors import translated
 from f1.nosql import Key, Read, RowLike, keys_of
 from f1.results import Answer, ResultSet, Row, Rows, dicts_of
-from f1.servers import Resend, Server
+from f1.servers import Resend, Server, ends_within
 from f1.session import Committed, Session
 from f1.values import encode_params
 from f1common.errors import Code, F1Error, check
@@ -425,7 +425,6 @@ class Retries:
         if not error.retryable or error.ambiguous or self._tries >= _MAX_TRIES:
             raise error
         delay_s = self._backoff.next_s()
-        remaining_s = self._deadline.remaining_s()
-        if remaining_s is not None and remaining_s <= delay_s:
+        if ends_within(self._deadline, delay_s):
             raise error
         return delay_s

@@ -69,7 +69,7 @@ class Store:
         if self.outcomes.get(commit.commit_id, 0) is None:
             raise F1Error(Code.ABORTED, "its outcome was decided")
         for entry in commit.read_set:
-            (key,) = tuples.decode(entry.key)
+            key: Any = tuples.decode(entry.key)[0]
             ts = self.rows[key][0] if key in self.rows else 0
             if ts != entry.ts:
                 raise F1Error(Code.ABORTED, f"row {key} was changed", details={"key": entry.key.hex()})
@@ -83,9 +83,7 @@ class Store:
         key: Any = decode_row(write.key)[ID]
         columns = decode_row(write.columns) if write.columns else {}
         if write.kind == pb.LogicalWrite.INSERT and key in self.rows:
-            raise F1Error(
-                Code.ALREADY_EXISTS, f"table Account has a row with (Id) = ({key}) already", details={"key": "x"}
-            )
+            raise duplicate(key)
         if write.kind == pb.LogicalWrite.UPDATE and key not in self.rows:
             raise F1Error(Code.NOT_FOUND, f"table Account has no row with (Id) = ({key})", details={"key": "x"})
         if write.kind == pb.LogicalWrite.DELETE:
@@ -223,7 +221,7 @@ class FakeServer:
     def do_execute(self, execute: pb.Execute) -> pb.ExecuteReply:
         self._check_handle(execute.txn)
         rows = self._visible(execute.txn)
-        params = list(decode_row(execute.params).values()) if execute.params else []
+        params: list[Any] = list(decode_row(execute.params).values()) if execute.params else []
         word = execute.sql.split()[0].upper()
         reply = pb.ExecuteReply(tag=word, read_ts=execute.txn.read_ts or self.store.clock, schema_version=3)
         match word:
@@ -252,8 +250,7 @@ class FakeServer:
 
     def _insert(self, reply: pb.ExecuteReply, rows: dict[int, Row], values: list[Any]) -> None:
         if values[0] in rows:
-            text = f"table Account has a row with (Id) = ({values[0]}) already"
-            raise F1Error(Code.ALREADY_EXISTS, text, details={"key": "x"})
+            raise duplicate(values[0])
         columns = dict(zip((BALANCE, NOTE), values[1:], strict=False))
         reply.writes.append(write(pb.LogicalWrite.INSERT, values[0], columns))
 
@@ -310,6 +307,11 @@ class _Servicer(f1_pb2_grpc.F1ServerServicer):
     async def Status(self, _: pb.StatusRequest, context: Any) -> pb.StatusReply:
         databases = [pb.DatabaseStatus(database="default", schema_version=self._owner.store.schema_version)]
         return pb.StatusReply(name=self._owner.name, zone="a", version="test", databases=databases)
+
+
+def duplicate(key: object) -> F1Error:
+    text = f"table Account has a row with (Id) = ({key}) already"
+    return F1Error(Code.ALREADY_EXISTS, text, details={"key": "x"})
 
 
 def failed(request: pb.Request, error: F1Error) -> pb.Response:

@@ -13,6 +13,8 @@ import f1
 from f1common.errors import Code, F1Error
 from tests.unit.client_f1.fake_server import FakeCluster, fake_cluster, once, schema_bytes
 
+NAIVE = datetime.datetime.fromisoformat("2024-01-01T00:00:00")
+
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
@@ -231,7 +233,7 @@ def test_reads_by_key(cluster: FakeCluster, conn: f1.Connection) -> None:
         (lambda c: c.get("Account", (1, 2)), r"a key of Account is \(Id\), not \(1, 2\)"),
         (lambda c: c.insert("Account", {"Balance": 1}), "needs its whole key; Id is missing"),
         (lambda c: c.insert("Account", {"Id": 1, "Note": object()}), "no column holds a object"),
-        (lambda c: c.execute("SELECT ?", [datetime.datetime(2024, 1, 1)]), "parameter 1: a datetime needs a time zone"),
+        (lambda c: c.execute("SELECT ?", [NAIVE]), "parameter 1: a datetime needs a time zone"),
         (lambda c: c.execute("SELECT ?", "abc"), "parameters are a sequence"),
         (lambda c: c.execute("SELECT ?", [1 << 70]), "INT64 holds .*parameter 1"),
         (lambda c: c.execute("  "), "empty"),
