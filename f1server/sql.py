@@ -1,5 +1,6 @@
 """Running SQL statements in the transaction that they belong to."""
 
+import asyncio
 import os
 import random
 import tempfile
@@ -12,15 +13,19 @@ import pyarrow as pa
 from f1common.clock import Clock
 from f1common.config import F1ServerSection
 from f1common.errors import Code, F1Error
+from f1common.ids import new_id
 from f1common.pb import f1_pb2 as pb
+from f1common.rpc.backoff import Backoff
 from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
+from f1server.exec.dml import run_dml
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import ColumnInfo, Engine, QueryResult
 from f1server.exec.rowwise import RowEvaluator
 from f1server.history.table import with_history
+from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare
 from f1server.plan.statements import (
     DmlStatement,
@@ -33,7 +38,7 @@ from f1server.plan.statements import (
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
 from f1server.show import show
-from f1server.txn.committer import Committer, Evaluators
+from f1server.txn.committer import CommitRequest, Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
 from f1server.txn.readset import ReadSetEntry
@@ -41,6 +46,9 @@ from f1server.txn.source import StorageSource
 from spanstore.client import SpanClient
 
 Batches = AsyncIterator[pa.RecordBatch]
+
+_OPTIMISTIC_TRIES = 3
+_STATEMENT_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +177,7 @@ class SqlRunner:
 
     async def _run(self, request: SqlRequest, bound: BoundQuery, reader: RowReader) -> QueryResult:
         if request.kind == "OPTIMISTIC":
-            scans = tuple(replace(s, scan=replace(s.scan, with_locks=True)) for s in bound.scans)
-            bound = replace(bound, scans=scans)
+            bound = with_locks(bound)
         source = StorageSource(reader, self._client, locking=bound.locking)
         result = await self._engine.run_query(bound, source)
         if bound.picks is not None and request.kind in ("OPTIMISTIC", "PESSIMISTIC"):
@@ -226,7 +233,95 @@ class SqlRunner:
     # ------------------------------------------------------------------ the rest
 
     async def _dml(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
-        raise F1Error(Code.UNAVAILABLE, "not yet")
+        if request.kind == "SNAPSHOT":
+            raise F1Error(
+                Code.FAILED_PRECONDITION, f"{statement.tag} in a snapshot transaction: it reads the past only"
+            )
+        if request.kind != "AUTOCOMMIT":
+            return await self._change(request, statement)
+        backoff = Backoff(2, 200, 1.7, self._rng)
+        priority_ts = self._clock.sample().tt.latest
+        for tried in range(_STATEMENT_TRIES):
+            try:
+                if tried < _OPTIMISTIC_TRIES:
+                    return await self._once(request, statement)
+                # Somebody was faster each time: under locks, and as old as the first try, it gets its turn.
+                return await self._locked(request, statement, priority_ts)
+            except F1Error as error:
+                # A definite ABORTED: nothing happened, so that the statement may run again on what is there now.
+                if error.code is not Code.ABORTED or error.ambiguous or tried + 1 == _STATEMENT_TRIES:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+        raise F1Error(Code.INTERNAL, "a statement was not tried")
+
+    async def _once(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
+        """Run a statement as an optimistic transaction of its own. Raises Conflict if a row changed meanwhile."""
+        created_ts = self._clock.sample().tt.latest
+        answer = await self._change(replace(request, kind="OPTIMISTIC"), statement)
+        done = await self._committer_.commit(
+            request.database,
+            CommitRequest(
+                writes=answer.writes,
+                read_set=answer.read_set,
+                read_ts=answer.read_ts,
+                unique=new_id(self._rng),
+                created_ts=created_ts,
+            ),
+        )
+        answer.commit_ts = done.ts
+        answer.writes, answer.read_set = (), ()
+        return answer
+
+    async def _locked(self, request: SqlRequest, statement: DmlStatement, priority_ts: int) -> SqlAnswer:
+        """Run a statement as a pessimistic transaction of its own."""
+        held = self._pessimistic_.begin(request.database, priority_ts)
+        answer = await self._change(replace(request, kind="PESSIMISTIC", handle=held.handle), statement)
+        done = await self._pessimistic_.commit(held.handle, answer.writes)
+        answer.commit_ts = done.ts
+        answer.writes = ()
+        return answer
+
+    async def _change(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
+        """Work out what a statement writes, in its transaction; nothing is written yet."""
+        schema = (await self._leases.current(request.database)).schema
+        key = f"dml {statement.upsert} {statement.sql}"
+        prepared = self._plans.get(with_history(schema), key)
+        if not isinstance(prepared, PreparedDml):
+            prepared = prepare_dml(with_history(schema), statement)
+            self._plans.put(key, prepared)
+        bound = prepared.bind(request.params, self._clock.sample().tt.latest)
+        reader = await self._reader(request, schema, None)
+        if request.kind == "OPTIMISTIC":
+            bound = replace(
+                bound,
+                query=None if bound.query is None else with_locks(bound.query),
+                update=None if bound.update is None else with_locks(bound.update),
+            )
+        source = StorageSource(reader, self._client, locking=request.kind == "PESSIMISTIC")
+        unique, created_ts = new_id(self._rng), self._clock.sample().tt.latest
+
+        def fill(writes: Sequence[LogicalWrite]) -> Sequence[LogicalWrite]:
+            return self._committer_.fill(schema, writes, unique, created_ts)
+
+        try:
+            done = await run_dml(self._engine, bound, source, fill)
+        except F1Error:
+            await self._failed(request)
+            raise
+        answer = SqlAnswer(
+            tag=statement.tag,
+            rows_affected=done.rows_affected,
+            read_ts=reader.timestamp,
+            read_set=list(reader.read_set.values()),
+            writes=list(fill(done.writes)),
+            schema_version=schema.version,
+        )
+        if done.returning is not None:
+            result = done.returning
+            answer.columns = tuple(_info(c) for c in result.columns)
+            answer.schema = result.arrow_schema
+            answer.batches = _given([batch async for batch in result.batches])
+        return answer
 
     async def _explain(self, request: SqlRequest, statement: ExplainStatement) -> SqlAnswer:
         raise F1Error(Code.UNAVAILABLE, "not yet")
@@ -251,6 +346,11 @@ class SqlRunner:
             )
         done = await self._changes.apply_ddl(request.database, [statement.ddl])
         return SqlAnswer(tag=statement.tag, schema_version=done.schema.version)
+
+
+def with_locks(bound: BoundQuery) -> BoundQuery:
+    """Let every row that the query looks at join the read set."""
+    return replace(bound, scans=tuple(replace(s, scan=replace(s.scan, with_locks=True)) for s in bound.scans))
 
 
 def _info(column: ColumnInfo) -> pb.ColumnInfo:
