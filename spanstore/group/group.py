@@ -218,6 +218,8 @@ class Group:
         """Tell whether another turn should follow at once."""
         if self.replica.chosen_index > self.state.applied.index:
             return True
+        if self._tenure is not None and not self._tenure.ready and self._opening_index > self.replica.durable_index:
+            return True  # the entry that opens the term was proposed after this turn's flush
         return self._tenure is not None and self._tenure.has_work()
 
     def next_wakeup(self, now: Now) -> int:

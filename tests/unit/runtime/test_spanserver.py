@@ -1,0 +1,267 @@
+"""The driver of turns: what is sent before the sync and what after it, full inboxes, failing disks, ends."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+
+from f1common.clock import ManualClock
+from f1common.errors import Code, F1Error
+from spanstore.engine.base import EngineFailed, WriteBatch
+from spanstore.engine.memory import MemoryEngine
+from spanstore.group.config import GroupConfig
+from spanstore.group.outbox import Ticket
+from spanstore.group.requests import Answer, Commit, CommitReply, Read, ReadReply, Request, TxnWork
+from spanstore.paxos.messages import (
+    NO_BALLOT,
+    Accept,
+    Accepted,
+    Ballot,
+    Message,
+    Prepare,
+    PreVote,
+    PreVoteReply,
+    Promise,
+)
+from spanstore.placement.range_map import KEY_MAX, Range, RangeMap
+from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.testing.replicas import EPOCH, FAST, MS
+from spanstore.txn.commands import TxnRef, Write
+
+T = TypeVar("T")
+SOME = Ballot(1, "b")
+RANGES = RangeMap([Range(b"", b"m", 1), Range(b"m", KEY_MAX, 2)])
+
+
+class RecordingEngine(MemoryEngine):
+    """Tells when a sync begins and ends."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self.log = log
+        self.gate: asyncio.Event | None = None
+
+    async def commit(self, batch: WriteBatch) -> None:
+        self.log.append("sync begins")
+        if self.gate is not None:
+            await self.gate.wait()
+        await super().commit(batch)
+        self.log.append("synced")
+
+
+@dataclass
+class Bench:
+    """One spanserver whose peers are the test."""
+
+    voters: tuple[str, ...] = ("a",)
+    inbox: int = 100
+    log: list[str] = field(default_factory=list)
+    sent: list[tuple[int, str, Message]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock(boot_us=5_000_000, tt_us=EPOCH)
+        self.engine = RecordingEngine(self.log)
+        self.server = self.load()
+
+    def load(self) -> SpanServer:
+        return SpanServer(
+            name="a",
+            topology=Topology(
+                "test",
+                {name: (name, f"{name}:1") for name in "abc"},
+                {1: self.voters, 2: self.voters, 3: ("b",)},
+                RANGES,
+            ),
+            engine=self.engine,
+            clock=self.clock,
+            config=GroupConfig(paxos=FAST),
+            send=self.send,
+            rng=random.Random(1),
+            inbox_messages=self.inbox,
+        )
+
+    def send(self, group: int, to: str, message: Message) -> None:
+        self.log.append(type(message).__name__)
+        self.sent.append((group, to, message))
+
+    async def turns(self, count: int = 1, us: int = 10 * MS) -> None:
+        for _ in range(count):
+            self.clock.advance(us)
+            await self.server.turn()
+
+    def ask(self, group: int, request: Request, size: int = 10) -> list[Answer]:
+        answers: list[Answer] = []
+        self.server.submit(group, Ticket(request, answers.append, self.clock.sample().boot_us + 1_000 * MS), size)
+        return answers
+
+
+def write(key: bytes, name: str = "t1") -> Commit:
+    return Commit(TxnWork(TxnRef(key, name.encode(), EPOCH, 1), EPOCH, (Write(key, b"v"),)))
+
+
+def run(main: Callable[[Bench], Awaitable[T]], bench: Bench | None = None) -> T:
+    async def everything() -> T:
+        return await main(bench or Bench())
+
+    return asyncio.run(everything())
+
+
+def test_groups_of_one_server_share_a_sync() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(10)
+        first, second = bench.ask(1, write(b"a")), bench.ask(2, write(b"n"))
+        bench.log.clear()
+        await bench.turns(1)
+        assert bench.log == ["sync begins", "synced"]
+        await bench.turns(5)
+        assert all(isinstance(answers[0], CommitReply) for answers in (first, second))
+        found = bench.ask(2, Read(0, (b"n",)))
+        await bench.turns(3)
+        assert isinstance(found[0], ReadReply) and found[0].versions[0] is not None
+
+    run(main)
+
+
+def test_no_promise_leaves_before_its_sync_and_questions_do_not_wait_for_it() -> None:
+    async def main(bench: Bench) -> None:
+        for _ in range(200):
+            await bench.turns(1)
+            while bench.sent:
+                group, to, message = bench.sent.pop(0)
+                answer: Message | None = None
+                match message:
+                    case PreVote():
+                        answer = PreVoteReply(message.ballot, True, message.ballot)
+                    case Prepare():
+                        answer = Promise(message.ballot, True, message.ballot, message.ballot, 0)
+                    case Accept():
+                        last = message.entries[-1].index if message.entries else message.prev_index
+                        sent = message.sent_boot_us
+                        answer = Accepted(message.ballot, message.ballot, True, last, 0, sent, message.ceiling)
+                    case _:
+                        pass
+                if answer is not None:
+                    bench.server.receive(group, to, answer, 10)
+        assert all(bench.server.groups[n].is_serving_leader() for n in (1, 2))
+        # An election's question carries the own promise; the leader's entries promise nothing and overtake the disk.
+        begins = bench.log.index("Prepare")
+        assert bench.log[begins - 1] == "synced"
+        bench.log.clear()
+        bench.engine.gate = asyncio.Event()
+        answers = bench.ask(1, write(b"a"))
+        bench.clock.advance(10 * MS)
+        turn = asyncio.create_task(bench.server.turn())
+        await asyncio.sleep(0)
+        assert "Accept" in bench.log and bench.log[-1] == "sync begins"
+        assert not answers
+        bench.engine.gate.set()
+        await turn
+
+    run(main, Bench(voters=("a", "b", "c")))
+
+
+def test_acceptor_answers_after_the_sync() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(60)  # past the quarantine
+        bench.log.clear()
+        ballot = Ballot(9, "b")
+        bench.server.receive(1, "b", Prepare(ballot, 0, NO_BALLOT), 10)
+        await bench.turns(1)
+        assert bench.log.index("synced") < bench.log.index("Promise")
+        bench.log.clear()
+        accept = Accept(ballot, 0, NO_BALLOT, (), 0, EPOCH, 1, FAST.lease_us, 0, 0, 0)
+        bench.server.receive(1, "b", accept, 10)
+        await bench.turns(1)
+        assert bench.log.index("synced") < bench.log.index("Accepted")
+
+    run(main, Bench(voters=("a", "b", "c")))
+
+
+def test_failed_sync_ends_the_server_and_nothing_is_answered() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(10)
+        answers = bench.ask(1, write(b"a"))
+        bench.engine.fail_next_commit(Code.DISK_FULL, kept=True)
+        with pytest.raises(EngineFailed) as caught:
+            await bench.server.run()
+        assert caught.value.code is Code.DISK_FULL and not answers
+        crashed_at = bench.clock.sample().tt.latest
+        # Loaded anew from the disk, the commit is there, since the disk kept it.
+        bench.engine.restart()
+        bench.server = bench.load()
+        await bench.turns(10)
+        assert crashed_at < bench.clock.sample().tt.latest
+        again = bench.ask(1, write(b"a"))
+        await bench.turns(5)
+        assert isinstance(again[0], CommitReply)
+        assert again[0].ts <= crashed_at
+
+    run(main)
+
+
+def test_requests_that_cannot_be_taken_in_are_answered_at_once() -> None:
+    async def main(bench: Bench) -> None:
+        assert_code(bench.ask(3, Read(0, (b"a",))), Code.WRONG_RANGE)
+        waiting = [bench.ask(1, Read(0, (b"a",))) for _ in range(3)]
+        assert_code(bench.ask(1, Read(0, (b"a",))), Code.OVERLOADED)
+        bench.server.receive(1, "b", PreVoteReply(SOME, True, SOME), 10)  # dropped without a word
+        await bench.turns(20)
+        assert all(len(answers) == 1 for answers in waiting)
+        bench.server.stop()
+        assert_code(bench.ask(1, Read(0, (b"a",))), Code.UNAVAILABLE)
+
+    run(main, Bench(inbox=3))
+
+
+def assert_code(answers: list[Answer], code: Code) -> None:
+    (answer,) = answers
+    assert isinstance(answer, F1Error) and answer.code is code
+
+
+def test_strangers_and_other_clusters_are_no_peers() -> None:
+    async def main(bench: Bench) -> None:
+        bench.server.check_identity("b", "test")
+        for sender, cluster in (("b", "other"), ("x", "test"), ("", "")):
+            with pytest.raises(F1Error) as caught:
+                bench.server.check_identity(sender, cluster)
+            assert caught.value.code is Code.FAILED_PRECONDITION
+
+    run(main)
+
+
+def test_idle_server_sleeps_and_a_request_wakes_it() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(20)
+        task = asyncio.create_task(bench.server.run())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        before = bench.server.turns
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert bench.server.turns == before
+        answers = bench.ask(1, write(b"a"))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert bench.server.turns > before
+        bench.clock.advance(MS)
+        bench.server.hand_over()  # wakes it as well; there is nobody to hand over to
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert isinstance(answers[0], CommitReply)
+        bench.server.stop()
+        await task
+
+    run(main)
+
+
+def test_questions_about_groups() -> None:
+    async def main(bench: Bench) -> None:
+        assert bench.server.leader_of(1) == "" and bench.server.leader_of(99) == ""
+        await bench.turns(10)
+        assert bench.server.leader_of(1) == "a"
+        assert bench.server.stored_range_map() is None
+
+    run(main)
