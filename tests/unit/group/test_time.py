@@ -232,3 +232,37 @@ def test_new_leader_with_a_slow_clock_commits_above_what_the_old_one_read_at() -
         answer = read.of(ReadReply)
         assert answer.versions == [None]
         assert write.of(CommitReply).ts > answer.timestamp
+
+
+def test_no_commit_comes_at_or_below_a_timestamp_that_was_called_safe() -> None:
+    with group() as world:
+        for n in range(5):
+            world.run(50 * MS)
+            _, promised = world.members["b"].live.replica.safe
+            # The leader's clock steps back by less than anybody would notice.
+            world.members["a"].skew_us -= 20 * MS
+            write = world.ask("a", commit(ref(f"t{n}"), {b"k": b"v"}))
+            world.until(lambda write=write: write.done)  # type: ignore[misc]
+            assert write.of(CommitReply).ts > promised > 0
+
+
+def test_read_above_the_ceiling_sees_what_commits_below_it_meanwhile() -> None:
+    with group() as world:
+        ceiling = starve_of_ceiling(world, "a")
+        read = world.ask("a", Read(ceiling + 1, (b"k",)))
+        world.turn("a")
+        write = world.ask("a", commit(ref("t1"), {b"k": b"v"}))
+        world.turn("a")
+        world.heal()
+        world.until(lambda: read.done and write.done)
+        if write.of(CommitReply).ts <= ceiling + 1:
+            assert read_one(read.answer) == b"v"
+
+
+def test_ceiling_that_is_too_low_is_raised_at_once() -> None:
+    with group() as world:
+        leader = world.members["a"].live
+        before = leader.replica.last_index
+        world.ask("a", commit(ref("t1"), {b"k": b"v"}, above=leader.replica.usable_ceiling + 100 * MS))
+        world.run(10 * MS)
+        assert leader.replica.last_index == before + 1
