@@ -379,3 +379,20 @@ def test_abort_of_a_lower_attempt_ends_its_own_waiting_prepare_only() -> None:
         world.get("a", Decide(far("t5", 2), ts + 1))
         world.run(20 * MS)
         assert value(world, "a", b"k") == b"5"
+
+
+def test_append_waits_for_whoever_read_its_range_and_is_waited_for() -> None:
+    with group() as world:
+        world.get("a", lock(ref("t1"), ranges=[(b"h", b"i")]))
+        append = world.ask("a", Commit(TxnWork(ref("t3"), age_of(ref("t3")), (Write(b"h" + bytes(8), b"3", 1),))))
+        world.run(20 * MS)
+        assert not append.done
+        world.get("a", Release(ref("t1")))
+        world.isolate("a")
+        world.turn("a")
+        reader = world.ask("a", lock(ref("t2"), ranges=[(b"h", b"i")]))
+        world.run(20 * MS)
+        assert not reader.done
+        world.heal()
+        world.until(lambda: reader.done and append.done)
+        assert len(reader.of(ReadReply).ranges[0].rows) == 1
