@@ -247,9 +247,7 @@ def _set(source: Tokens) -> SetStatement:
 
 
 def _show(source: Tokens) -> ShowStatement:
-    words = [
-        str(t.text) for t in source.tokens[1:] if t.text.upper() not in ("FROM", "TABLE", "ALL", "OF", "IN", "FULL")
-    ]
+    words = [str(t.text) for t in source.tokens[1:] if t.text.upper() not in ("FROM", "ALL", "OF", "IN", "FULL")]
     if source.word(0) in ("DESCRIBE", "DESC"):
         words.insert(0, "columns")
     if not words:
@@ -258,7 +256,7 @@ def _show(source: Tokens) -> ShowStatement:
         )
     what = words[0].upper()
     what = {"INDEX": "INDEXES", "FIELDS": "COLUMNS"}.get(what, what)
-    name = ".".join(w for w in words[1:] if w != ".")
+    name = ".".join(w for w in words[1:] if w != "." and not (what == "CREATE" and w.upper() in ("TABLE", "VIEW")))
     if what in ("COLUMNS", "CREATE") and not name:
         raise source.error(len(source.tokens), f"expected the name of a table after {what}")
     return ShowStatement(what, name.removeprefix("public."))

@@ -1,0 +1,105 @@
+"""SHOW: what there is, as small tables."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from f1common.errors import Code, F1Error
+from f1server.catalog.render import render_index, render_schema, render_table, render_view
+from f1server.catalog.schema import Schema, Table
+from f1server.exec.engine import ColumnInfo, QueryResult
+from f1server.plan.names import near_miss
+from f1server.plan.statements import ShowStatement
+
+Rows = list[tuple[str | None, ...]]
+
+
+def show(schema: Schema, statement: ShowStatement, databases: Sequence[str] = ()) -> QueryResult:
+    """Return what SHOW asks for. Raises F1Error NOT_FOUND, INVALID_ARGUMENT."""
+    names, rows = _rows(schema, statement, databases)
+    return text_result(names, rows)
+
+
+def text_result(names: Sequence[str], rows: Rows) -> QueryResult:
+    """Return rows of text as a result."""
+    target = pa.schema([(name, pa.string()) for name in names])
+    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))]
+    batch = pa.RecordBatch.from_arrays(columns, schema=target)
+
+    async def batches() -> AsyncIterator[Any]:
+        yield batch
+
+    return QueryResult(tuple(ColumnInfo(name, "STRING") for name in names), target, batches())
+
+
+def _rows(schema: Schema, statement: ShowStatement, databases: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
+    tables = sorted(schema.by_name.values(), key=lambda t: t.name.lower())
+    match statement.what:
+        case "TABLES":
+            found: Rows = [(t.name, "table", schema.by_id[t.parent_id].name if t.parent_id else None) for t in tables]
+            found += [(v.name, "view", None) for v in sorted(schema.views, key=lambda v: v.name.lower())]
+            return ("name", "kind", "parent"), found
+        case "COLUMNS":
+            return ("column", "type", "nullable", "key", "default"), _columns(_table(schema, statement.name))
+        case "INDEXES":
+            chosen = [_table(schema, statement.name)] if statement.name else tables
+            return ("table", "index", "kind", "columns", "storing"), [r for t in chosen for r in _indexes(t)]
+        case "VIEWS":
+            return ("name", "query"), [(v.name, v.sql) for v in sorted(schema.views, key=lambda v: v.name.lower())]
+        case "DATABASES":
+            return ("name",), [(name,) for name in sorted(databases or [schema.database])]
+        case "SCHEMA" | "DATABASE":
+            return ("ddl",), [(render_schema(schema),)]
+        case "CREATE":
+            return ("ddl",), [(_ddl(schema, statement.name),)]
+    settings = {
+        **{"SERVER_VERSION": "15.0 (F1)", "SERVER_ENCODING": "UTF8", "CLIENT_ENCODING": "UTF8", "TIMEZONE": "UTC"},
+        **{"DATESTYLE": "ISO", "STANDARD_CONFORMING_STRINGS": "on", "SEARCH_PATH": "public"},
+        "TRANSACTION_ISOLATION": "serializable",
+    }
+    if statement.what in settings:
+        return (statement.what.lower(),), [(settings[statement.what],)]
+    known = ["TABLES", "COLUMNS", "INDEXES", "VIEWS", "DATABASES", "SCHEMA", "CREATE TABLE", *settings]
+    raise F1Error(
+        Code.INVALID_ARGUMENT, f"there is nothing to show called {statement.what}{near_miss(statement.what, known)}"
+    )
+
+
+def _table(schema: Schema, name: str) -> Table:
+    return schema.table(name)
+
+
+def _columns(table: Table) -> Rows:
+    keys = table.key_column_ids
+    return [
+        (
+            column.name,
+            column.type.sql(),
+            "no" if column.not_null or column.id in keys else "yes",
+            str(keys.index(column.id) + 1) if column.id in keys else None,
+            column.default_sql or None,
+        )
+        for column in table.visible
+    ]
+
+
+def _indexes(table: Table) -> Rows:
+    found: Rows = [(table.name, "primary key", "unique", ", ".join(c.name for c in table.key_columns), None)]
+    for index in sorted(table.indexes, key=lambda i: i.name.lower()):
+        parts = ", ".join(".".join((table.by_id[p.column_id].name, *p.path)) for p in index.parts)
+        kind = ("unique " if index.unique else "") + ("local" if index.local else "global")
+        found.append(
+            (table.name, index.name, kind, parts, ", ".join(table.by_id[i].name for i in index.storing) or None)
+        )
+    return found
+
+
+def _ddl(schema: Schema, name: str) -> str:
+    kind, _, rest = name.partition(".")
+    wanted = rest if kind.upper() == "VIEW" and rest else name
+    view = schema.views_by_name.get(wanted.lower())
+    if view is not None:
+        return render_view(view.name, view.sql)
+    table = schema.table(wanted)
+    return "\n".join([render_table(schema, table), *(render_index(table, i) for i in table.indexes)])

@@ -1,0 +1,147 @@
+"""EXPLAIN: how a statement would run, as JSON (DESIGN section 7) and as text."""
+
+import json
+from typing import Any
+
+from f1common.encoding.values import Date, Timestamp
+from f1server.plan.dml import BoundDml
+from f1server.plan.prepare import BoundQuery, PlannedScan
+from f1server.plan.scans import FieldWanted, KeySpan, TableScan
+from f1server.rows.values import Value
+
+
+def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
+    """Return the plan of a statement as one object, which json can write."""
+    operators: list[dict[str, Any]] = []
+    query = bound.query if isinstance(bound, BoundDml) else bound
+    if query is not None:
+        operators += [_scan(planned) for planned in query.scans]
+        if query.picks is not None:
+            operators.append({"operator": "pick", "columns": list(query.picks)})
+        else:
+            operators.append({"operator": "evaluate", "engine": "duckdb", "sql": query.sql})
+        if query.as_of is not None:
+            operators.insert(0, {"operator": "as of", "timestamp": query.as_of})
+    if isinstance(bound, BoundDml):
+        operators += _writes(bound)
+    reason = "a point read" if query is not None and query.picks is not None else "the planner spreads no query yet"
+    return {
+        "execution": "central",
+        "reason": reason if not isinstance(bound, BoundDml) else "statements that write run on one server",
+        "parts": [{"id": 0, "workers": 1, "inputs": [], "operators": operators}],
+    }
+
+
+def _writes(bound: BoundDml) -> list[dict[str, Any]]:
+    prepared = bound.prepared
+    found: list[dict[str, Any]] = []
+    if prepared.rows is not None:
+        found.append({"operator": "values", "rows": len(prepared.rows)})
+    write: dict[str, Any] = {"operator": prepared.tag.lower(), "table": prepared.table.name}
+    if prepared.columns:
+        write["columns"] = [c.name for c in prepared.columns]
+    if prepared.conflict is not None:
+        names = [i.name if i is not None else "primary key" for i in prepared.conflict.arbiters]
+        write["on conflict"] = {"of": names, "do": "update" if prepared.conflict.update is not None else "nothing"}
+    found.append(write)
+    if bound.returning is not None:
+        found.append({"operator": "evaluate", "engine": "duckdb", "sql": bound.returning.sql})
+    return found
+
+
+def _scan(planned: PlannedScan) -> dict[str, Any]:
+    scan = planned.scan
+    found: dict[str, Any] = {"operator": "scan", "table": scan.table.name}
+    if planned.alias and planned.alias != scan.table.name:
+        found["alias"] = planned.alias
+    found["access"] = _access(scan)
+    if scan.index is not None:
+        found["index"] = scan.index.name
+        found["covering"] = scan.covering
+    spans = scan.index_spans if scan.index is not None else scan.spans
+    if spans:
+        found["spans"] = [_span(span) for span in spans[:20]]
+        if len(spans) > 20:
+            found["span_count"] = len(spans)
+    found["columns"] = [_field(scan, wanted) for wanted in scan.columns]
+    if scan.predicates:
+        found["predicates"] = [
+            " ".join(
+                [_field(scan, p.column), p.op.value.replace("_", " "), ", ".join(_shown(v) for v in p.values)]
+            ).strip()
+            for p in scan.predicates
+        ]
+    if scan.limit is not None:
+        found["limit"] = scan.limit
+    if scan.ancestry is not None:
+        found["cluster_join"] = scan.ancestry
+    return found
+
+
+def _access(scan: TableScan) -> str:
+    if scan.empty:
+        return "empty"
+    if scan.index is not None:
+        return "index"
+    if not scan.spans:
+        return "table"
+    if scan.is_point:
+        return "point"
+    return "range" if any(s.lower is not None or s.upper is not None for s in scan.spans) else "prefix"
+
+
+def _span(span: KeySpan) -> str:
+    text = f"({', '.join(_shown(v) for v in span.prefix)})" if span.prefix else ""
+    if span.lower is not None:
+        text += f" {'>=' if span.lower.inclusive else '>'} {_shown(span.lower.value)}"
+    if span.upper is not None:
+        text += f" {'<=' if span.upper.inclusive else '<'} {_shown(span.upper.value)}"
+    return text.strip()
+
+
+def _field(scan: TableScan, wanted: FieldWanted) -> str:
+    return ".".join((scan.table.by_id[wanted.column_id].name, *wanted.path))
+
+
+def _shown(value: Value) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return "'" + (value if len(value) <= 40 else value[:37] + "...").replace("'", "''") + "'"
+        case bytes():
+            return "0x" + value[:20].hex()
+        case Date():
+            return value.to_date().isoformat()
+        case Timestamp():
+            return str(value.to_datetime())
+    return str(value)
+
+
+def as_text(plan: dict[str, Any]) -> list[str]:
+    """Return a plan as lines for people."""
+    lines = [f"{plan['execution']}: {plan['reason']}"]
+    for part in plan["parts"]:
+        for operator in part["operators"]:
+            lines += _operator_lines(operator)
+    return lines
+
+
+def _operator_lines(operator: dict[str, Any]) -> list[str]:
+    name = operator["operator"]
+    if name == "scan":
+        alias = f" as {operator['alias']}" if "alias" in operator else ""
+        access = operator["access"]
+        if "index" in operator:
+            access = f"index {operator['index']}{' (covering)' if operator['covering'] else ''}"
+        lines = [f"  scan {operator['table']}{alias} by {access}"]
+        for key in ("spans", "span_count", "columns", "predicates", "limit", "cluster_join"):
+            if key in operator:
+                value = operator[key]
+                shown = "; ".join(value) if isinstance(value, list) and key != "columns" else value
+                shown = ", ".join(shown) if isinstance(shown, list) else shown
+                lines.append(f"    {key.replace('_', ' ')}: {shown}")
+        return lines
+    rest = {k: v for k, v in operator.items() if k not in ("operator", "engine")}
+    details = " ".join(f"{k}: {v if isinstance(v, str) else json.dumps(v)}" for k, v in rest.items())
+    return [f"  {name} {details}".rstrip()]
