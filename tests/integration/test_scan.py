@@ -218,20 +218,22 @@ def test_a_scan_goes_on_elsewhere_when_its_server_ends(tmp_path: Path) -> None:
 
 def test_a_slow_client_holds_no_view_and_few_batches_and_the_file_stays_small(tmp_path: Path) -> None:
     async def test(cluster: Cluster, client: SpanClient) -> None:
-        # Rows of 2 kB: a batch is bounded by its bytes, and there are many more than may wait for the client.
+        # Eighty batches of 200 kB, many more than may wait for the client.
         await fill(client, 1, 8000, "x" * 2000)
         member = cluster.leader(1)
-        scan = client.scan(EVERYTHING, COLUMNS)
+        scan = client.scan(EVERYTHING, COLUMNS, batch_rows=100)
         async with aclosing(aiter(scan)) as batches:
             got = [await anext(batches)]
             before = int(member.engine.info()["used_bytes"])
-            views = 0
+            views = waiting = 0
             # The same thousand rows are overwritten again and again while the scan stands still.
             for n in range(60):
                 await client.commit([Write(key(4, m), row(n)) for m in range(200)])
                 if n >= 20:  # by then the worker has used up its credits
                     views += member.views()
+                waiting = max(waiting, *(s.arrived.qsize() for w in member.pool._workers for s in w.scans.values()))
             assert views == 0
+            assert waiting <= 5
             grown = int(member.engine.info()["used_bytes"]) - before
             # 60 * 200 rows of about 60 bytes, stored twice (log and versions): pages that are freed are used again.
             assert grown < 12_000_000
@@ -313,7 +315,9 @@ def test_many_scans_share_one_worker(tmp_path: Path) -> None:
         await fill(client, 1, 3000)
         slow = aiter(client.scan(EVERYTHING, COLUMNS, batch_rows=10))
         await anext(slow)
-        tables = await asyncio.gather(*(client.scan(EVERYTHING, COLUMNS, batch_rows=100).read_all() for _ in range(10)))
+        tables = await asyncio.gather(
+            *(client.scan(EVERYTHING, COLUMNS, batch_rows=100, timeout_s=9).read_all() for _ in range(10))
+        )
         assert all(pairs(table) == all_pairs(1, 3000) for table in tables)
         assert len(cluster.leader(1).pool.pids()) == 1
         await slow.aclose()

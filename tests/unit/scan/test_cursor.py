@@ -69,6 +69,15 @@ def test_steps_give_the_rows_of_the_timestamp_in_order(
     assert rows_of(steps_of(engine, scan)) == alive(versions, scan)
 
 
+@pytest.mark.parametrize("items", range(32, 45))
+def test_a_step_that_ends_among_the_older_versions_of_a_row_does_not_repeat_it(items: int) -> None:
+    versions: list[StoredVersion] = [(key(i), ts, bytes([ts])) for i in range(40) for ts in range(1, 8)]
+    ticks = itertools.count(0, 1_000)
+    steps = steps_of(engine_with(versions), plan(timestamp=5), lambda: next(ticks), items)
+    assert rows_of(steps) == [(key(i), 5, b"\x05") for i in range(40)]
+    assert len(steps) > 4
+
+
 @given(histories, ranges, st.integers(0, 31), st.integers(1, 3))
 def test_another_scan_goes_on_after_any_step(
     versions: list[StoredVersion], wanted: tuple[tuple[bytes, bytes], ...], timestamp: int, batch_rows: int
