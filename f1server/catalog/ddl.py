@@ -89,6 +89,7 @@ class _TableParts:
     foreign_keys: list[ForeignKeyDef] = field(default_factory=list)
     locks: list[LockDef] = field(default_factory=list)
     parent: str = ""
+    parent_key: tuple[str, ...] = ()
     cascade: bool = False
     untracked: bool = False
     renamed_from: str = ""
@@ -280,6 +281,7 @@ class _Parser(_Cursor):
             as_query,
             as_names,
             at,
+            parts.parent_key,
         )
 
     def _query(self, before: str) -> str:
@@ -382,6 +384,7 @@ class _Parser(_Cursor):
         self.expect("IN", "after INTERLEAVE")
         self.expect("PARENT", "after INTERLEAVE IN")
         parts.parent = self.relation("the name of the parent table")
+        parts.parent_key = self.names_in_parentheses("the columns of the parent's key") if self.sees("(") else ()
         if self.accept("ON"):
             self.expect("DELETE", "after ON")
             if self.accept("CASCADE"):

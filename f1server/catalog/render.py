@@ -37,7 +37,11 @@ def render_table(schema: Schema, table: Table) -> str:
             lines.append(f"LOCK {quoted(lock.name)} ({_names(table, lock.column_ids)})")
     text = f"CREATE TABLE {quoted(table.name)} (\n  " + ",\n  ".join(lines) + "\n)"
     if table.parent_id:
-        text += f" INTERLEAVE IN PARENT {quoted(schema.by_id[table.parent_id].name)}"
+        parent = schema.by_id[table.parent_id]
+        own = table.key_columns[: len(parent.key_columns)]
+        text += f" INTERLEAVE IN PARENT {quoted(parent.name)}"
+        if [c.name.lower() for c in own] != [c.name.lower() for c in parent.key_columns]:
+            text += f" ({', '.join(quoted(c.name) for c in own)})"
         text += " ON DELETE CASCADE" if table.cascade else ""
     if table.untracked:
         text += " WITH (change_history = false)"

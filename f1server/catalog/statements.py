@@ -90,7 +90,10 @@ class ColumnDef:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE. ``key`` None: no primary key. ``as_query``: CREATE TABLE AS, with ``as_names`` for its columns."""
+    """CREATE TABLE. ``key`` None: no primary key. ``as_query``: CREATE TABLE AS, with ``as_names`` for its columns.
+
+    ``parent_key``: which columns hold the parent's key, if they are not named as the parent's.
+    """
 
     name: str
     columns: tuple[ColumnDef, ...] = ()
@@ -107,6 +110,7 @@ class CreateTable:
     as_query: str = ""
     as_names: tuple[str, ...] = ()
     at: Position = field(default=NOWHERE, compare=False)
+    parent_key: tuple[str, ...] = ()
 
 
 def with_query_columns(statement: CreateTable, result: Sequence[tuple[str, ColumnType]]) -> CreateTable:

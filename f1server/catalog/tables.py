@@ -165,8 +165,8 @@ def _hidden_key(
     statement: CreateTable, parent: Table | None, by_name: dict[str, Column], new_id: NewId
 ) -> tuple[list[Column], Column]:
     """The key of a table without one: the parent's, and a column of values that :func:`types.hidden_key` makes."""
-    above = parent.key_columns if parent else ()
-    missing = [c.name for c in above if c.name.lower() not in by_name]
+    above = _names_of_parent_key(statement, parent) if parent else []
+    missing = [name for name in above if name.lower() not in by_name]
     if missing:
         raise statement.at.error(
             Code.INVALID_ARGUMENT,
@@ -174,7 +174,20 @@ def _hidden_key(
             + ", ".join(missing),
         )
     hidden = Column(new_id(), HIDDEN_KEY, ColumnType(Kind.BYTES), not_null=True, hidden=True, untracked=True)
-    return [*(by_name[c.name.lower()] for c in above), hidden], hidden
+    return [*(by_name[name.lower()] for name in above), hidden], hidden
+
+
+def _names_of_parent_key(statement: CreateTable, parent: Table) -> list[str]:
+    """Return what the columns that hold the parent's key are called here."""
+    names = list(statement.parent_key) or [c.name for c in parent.key_columns]
+    if len(names) != len(parent.key_columns):
+        theirs = ", ".join(c.name for c in parent.key_columns)
+        raise statement.at.error(
+            Code.INVALID_ARGUMENT,
+            f"INTERLEAVE IN PARENT {parent.name} names {len(names)} columns, its key has {len(parent.key_columns)} "
+            f"({theirs})",
+        )
+    return names
 
 
 def _check_key(statement: CreateTable, parent: Table | None, key: Sequence[Column]) -> None:
@@ -191,10 +204,11 @@ def _check_key(statement: CreateTable, parent: Table | None, key: Sequence[Colum
         raise statement.at.error(
             Code.INVALID_ARGUMENT, f"{parent.name} has no primary key: nothing can be interleaved in it"
         )
-    for position, above in enumerate(parent.key_columns):
+    names = _names_of_parent_key(statement, parent)
+    for position, (above, name) in enumerate(zip(parent.key_columns, names, strict=True)):
         own = key[position] if position < len(key) else None
-        if own is None or own.name.lower() != above.name.lower():
-            wanted = ", ".join(c.name for c in parent.key_columns)
+        if own is None or own.name.lower() != name.lower():
+            wanted = ", ".join(names)
             raise statement.at.error(
                 Code.INVALID_ARGUMENT,
                 f"the primary key of {statement.name} must begin with that of {parent.name}: ({wanted}, ...)",

@@ -252,6 +252,21 @@ INFO = "PROTO<adwords.CustomerInfo>"
             "is STRING, but INT64",
         ),
         (
+            "CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b)) INTERLEAVE IN PARENT customer (a, b)",
+            Code.INVALID_ARGUMENT,
+            "names 2 columns, its key has 1 (CustomerId)",
+        ),
+        (
+            "CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b)) INTERLEAVE IN PARENT customer (b)",
+            Code.INVALID_ARGUMENT,
+            "must begin with that of Customer: (b, ...)",
+        ),
+        (
+            "CREATE TABLE t (b INT) INTERLEAVE IN PARENT customer (a)",
+            Code.INVALID_ARGUMENT,
+            "needs the columns of its key: a",
+        ),
+        (
             "CREATE TABLE t (customerid INT, a INT) INTERLEAVE IN PARENT click",
             Code.INVALID_ARGUMENT,
             "needs the columns of its key: f1_row_id",

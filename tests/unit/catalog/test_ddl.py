@@ -91,6 +91,11 @@ def test_primary_key_after_the_parentheses():
     assert (table.key, table.parent, table.cascade) == (("a", "b"), "p", False)
 
 
+def test_the_parents_key_may_have_other_names():
+    table = one("CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b)) INTERLEAVE IN PARENT p (a) ON DELETE CASCADE")
+    assert (table.parent, table.parent_key, table.cascade) == ("p", ("a",), True)
+
+
 def test_words_of_ddl_are_names_too():
     table = one("CREATE TABLE index (key INT, lock TEXT, interleave VARCHAR(3), date DATE, proto INT, unique_ BOOL)")
     assert [c.name for c in table.columns] == ["key", "lock", "interleave", "date", "proto", "unique_"]

@@ -249,8 +249,9 @@ PIECES = [
     "CREATE LOCAL INDEX b_n ON b (id, n)",
     "CREATE INDEX d_y ON d (y)",
     "CREATE VIEW v AS SELECT * FROM a",
+    "CREATE TABLE f (b_id INT, b_n INT, m INT, PRIMARY KEY (b_id, b_n, m)) INTERLEAVE IN PARENT b (b_id, b_n)",
 ]
-NEEDS = {1: {0}, 2: {0, 1}, 3: {0}, 4: {0}, 5: {0, 4}, 6: {0, 1}, 7: {0, 3}, 8: {0}}
+NEEDS = {1: {0}, 2: {0, 1}, 3: {0}, 4: {0}, 5: {0, 4}, 6: {0, 1}, 7: {0, 3}, 8: {0}, 9: {0, 1}}
 
 
 def closed(chosen):
