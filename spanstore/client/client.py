@@ -33,6 +33,8 @@ from spanstore.placement.range_map import RangeMap
 T = TypeVar("T")
 
 _FAREWELL_S = 2.0
+_SAFE_TIME_POLL_S = 0.05
+
 DEADLINE_S = 30.0
 """How long after its start a commit may still get its timestamp (the write fence)."""
 
@@ -125,15 +127,27 @@ class SpanClient:
         return max(self._clock.sample().tt.latest, self._seen_ts)
 
     async def safe_time(self, timeout_s: float = 5.0) -> int:
-        """Return the global safe timestamp: reads at or below it wait for nobody, at any leader (F1 section 2.1)."""
+        """Return the global safe timestamp: reads at or below it wait for nobody, at any leader (F1 section 2.1).
+
+        Raises UNAVAILABLE while some group has none, which a server that has just started may not know yet.
+        """
         ranges_map = await self._router.range_map(timeout_s)
-        answers = await asyncio.gather(
-            *(
-                self._router.send(group, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s)
-                for group in ranges_map.groups()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while True:
+            answers = await asyncio.gather(
+                *(
+                    self._router.send(group, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s)
+                    for group in ranges_map.groups()
+                )
             )
-        )
-        return min(int(answer.safe_time.safe_ts) for answer in answers)
+            safe_ts = min(int(answer.safe_time.safe_ts) for answer in answers)
+            # As the timestamp of a read, 0 would mean the newest, another one for each read.
+            if safe_ts > 0:
+                return safe_ts
+            if loop.time() >= end:
+                raise F1Error(Code.UNAVAILABLE, "some group knows no safe timestamp yet; retry")
+            await asyncio.sleep(_SAFE_TIME_POLL_S)
 
     # ------------------------------------------------------------------ writes
 

@@ -141,6 +141,9 @@ class Group:
 
     def on_request(self, ticket: Ticket) -> None:
         """Take in a client's request; it is answered exactly once through its ticket."""
+        if ticket.deadline_us <= self._now.boot_us:
+            self._outbox.fail(ticket.reply, Code.DEADLINE_EXCEEDED, "the request came too late to be worked on; retry")
+            return
         try:
             self._validate(ticket)
         except F1Error as error:

@@ -81,7 +81,9 @@ class SpanServer:
         self._engine = engine
         self._clock = clock
         self._send = send
-        self._inbox: Inbox[_FromPeer | _FromClient] = Inbox(inbox_messages, 256 << 20)
+        # Apart, so that however many requests wait, the leases of the groups are renewed.
+        self._inbox: Inbox[_FromClient] = Inbox(inbox_messages, 256 << 20)
+        self._peers: Inbox[_FromPeer] = Inbox(inbox_messages, 256 << 20)
         self._wake = asyncio.Event()
         self._stopping = False
         self._due: dict[int, int] = {}
@@ -124,7 +126,7 @@ class SpanServer:
 
     def receive(self, group: int, sender: str, message: Message, size: int) -> None:
         """Take in a Paxos message; dropped when the inbox is full, since Paxos sends again."""
-        if group in self.groups and self._inbox.put(_FromPeer(group, sender, message), size):
+        if group in self.groups and self._peers.put(_FromPeer(group, sender, message), size):
             self._wake.set()
 
     # ------------------------------------------------------------------ the loop
@@ -134,7 +136,7 @@ class SpanServer:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             wait_us = self._microseconds_to_wait()
-            if wait_us > 0 and not len(self._inbox):
+            if wait_us > 0 and not len(self._inbox) and not len(self._peers):
                 self._wake.clear()
                 timer = loop.call_later(wait_us / 1_000_000, self._wake.set)
                 try:
@@ -151,7 +153,10 @@ class SpanServer:
     async def turn(self) -> None:
         """Do one turn."""
         self.turns += 1
-        inputs = self._inbox.drain(_TURN_MESSAGES, _TURN_BYTES)
+        inputs: list[_FromPeer | _FromClient] = [
+            *self._peers.drain(_TURN_MESSAGES, _TURN_BYTES),
+            *self._inbox.drain(_TURN_MESSAGES, _TURN_BYTES),
+        ]
         now = self._clock.sample()
         batch = WriteBatch()
         outgoing: list[tuple[int, Outgoing]] = []

@@ -373,3 +373,21 @@ def test_unknown_outcome_names_the_commit_of_the_transaction() -> None:
         assert (await client.outcome(tx.commit_id)).committed is True
 
     talk(script, main)
+
+
+def test_safe_time_is_the_least_of_all_groups_and_never_zero() -> None:
+    """Zero as the timestamp of a read would mean the newest, another one for each read of a snapshot."""
+    known = {1: 50, 2: 70, 3: 0}
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        asked = asyncio.create_task(client.safe_time())
+        await tier.world.sleep_us(300_000)
+        assert not asked.done()
+        known[3] = 60
+        assert await asked == 50
+        known[2] = 0
+        with pytest.raises(F1Error) as caught:
+            await client.safe_time(0.5)
+        assert caught.value.code is Code.UNAVAILABLE
+
+    talk(lambda server, request: pb.Response(safe_time=pb.SafeTimeReply(safe_ts=known[request.group])), main)

@@ -396,3 +396,19 @@ def test_append_waits_for_whoever_read_its_range_and_is_waited_for() -> None:
         world.heal()
         world.until(lambda: reader.done and append.done)
         assert len(reader.of(ReadReply).ranges[0].rows) == 1
+
+
+def test_request_that_nobody_waits_for_any_more_takes_no_locks() -> None:
+    """A leader that stood still finds old requests in its queue; their callers have gone on elsewhere."""
+    with group() as world:
+        world.paused.add("a")
+        old = [
+            world.ask("a", lock(ref("t1"), b"k", exclusive=True), timeout_us=50 * MS),
+            world.ask("a", commit(ref("t2"), {b"l": b"2"}), timeout_us=50 * MS),
+        ]
+        world.time += 100 * MS
+        world.paused.clear()
+        world.until(lambda: all(o.done for o in old))
+        assert [o.code for o in old] == [Code.DEADLINE_EXCEEDED] * 2
+        assert world.members["a"].live.view(world.now("a")).locked_transactions == 0
+        assert value(world, "a", b"l") is None

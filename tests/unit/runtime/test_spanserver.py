@@ -265,3 +265,17 @@ def test_questions_about_groups() -> None:
         assert bench.server.stored_range_map() is None
 
     run(main)
+
+
+def test_peers_are_heard_however_many_requests_wait() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(60)  # past the quarantine
+        waiting = [bench.ask(1, Read(0, (b"a",))) for _ in range(3)]
+        assert_code(bench.ask(1, Read(0, (b"a",))), Code.OVERLOADED)
+        bench.sent.clear()
+        bench.server.receive(1, "b", Prepare(Ballot(9, "b"), 0, NO_BALLOT), 10)
+        await bench.turns(1)
+        assert [type(m) for _, to, m in bench.sent if to == "b" and isinstance(m, Promise)] == [Promise]
+        assert all(len(answers) == 1 for answers in waiting)
+
+    run(main, Bench(voters=("a", "b", "c"), inbox=3))
