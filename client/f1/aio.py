@@ -272,7 +272,7 @@ class Connection:
         try:
             answer = await self._session.execute(execute, deadline, Resend.UNLESS_AMBIGUOUS)
         except F1Error as error:
-            if not error.ambiguous:
+            if not error.ambiguous and error.code is not Code.DEADLINE_EXCEEDED:
                 raise
             text = f"the schema may have changed or not ({error.message}); look at it before doing it again"
             raise F1Error(Code.UNKNOWN_OUTCOME, text, details=error.details) from error
@@ -356,6 +356,12 @@ class Connection:
     async def show_schema(self) -> str:
         """Return the DDL that describes the whole database."""
         return (await self._session.show_schema()).ddl
+
+    @translated
+    async def show_protos(self) -> dict[str, str]:
+        """Return the .proto files of the database by name."""
+        reply = await self._session.show_schema(with_protos=True)
+        return {file.name: file.text for file in reply.protos}
 
     @translated
     async def apply_schema(

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from f1.metadata import Metadata
+from f1.metadata import Column, Metadata
 from f1.nosql import Key, with_metadata
 from f1.session import Session
-from f1.values import from_cell
+from f1.values import MessageClasses, find_message_class, from_cell
 from f1common.encoding.row import decode_row
 from f1common.encoding.tuple import decode
 from f1common.errors import Code, F1Error
@@ -56,11 +56,12 @@ async def read_batches(
 
     reply = await session.read_changes(await with_metadata(session, request))
     metadata = await session.metadata()
-    names = {column.id: column.name for known in metadata.tables for column in known.columns}
-    return [_batch(message, names) for message in reply.batches], reply.resolved_ts
+    columns = {column.id: column for known in metadata.tables for column in known.columns}
+    images = _Images(columns, session.message_classes)
+    return [_batch(message, images) for message in reply.batches], reply.resolved_ts
 
 
-def _batch(message: pb.ChangeBatch, names: Mapping[int, str]) -> ChangeBatch:
+def _batch(message: pb.ChangeBatch, images: "_Images") -> ChangeBatch:
     return ChangeBatch(
         message.root_table,
         _key(message.root_key),
@@ -71,8 +72,8 @@ def _batch(message: pb.ChangeBatch, names: Mapping[int, str]) -> ChangeBatch:
                 _KINDS.get(change.kind, str(change.kind)),
                 change.table,
                 _key(change.key),
-                _cells(change.before, names),
-                _cells(change.after, names),
+                images.decode(change.before),
+                images.decode(change.after),
             )
             for change in message.changes
         ),
@@ -84,7 +85,21 @@ def _key(data: bytes) -> tuple[Any, ...]:
     return tuple(from_cell(value) for value in decode(data)) if data else ()
 
 
-def _cells(data: bytes, names: Mapping[int, str]) -> dict[str, Any]:
-    if not data:
-        return {}
-    return {names.get(i, f"column {i}"): from_cell(cell) for i, cell in decode_row(data).items()}
+class _Images:
+    """Decodes images of rows: values by the names of the columns, also of those that are gone."""
+
+    def __init__(self, columns: Mapping[int, Column], classes: MessageClasses) -> None:
+        self._columns = columns
+        self._classes = classes
+
+    def decode(self, data: bytes) -> dict[str, Any]:
+        """Return the values of an image. Raises F1Error DATA_CORRUPTION, OUT_OF_RANGE."""
+        values: dict[str, Any] = {}
+        for number, cell in (decode_row(data) if data else {}).items():
+            column = self._columns.get(number)
+            if column is None:
+                values[f"column {number}"] = from_cell(cell)
+                continue
+            found = find_message_class(column.proto, self._classes) if isinstance(cell, bytes) else None
+            values[column.name] = from_cell(cell) if found is None else found.FromString(bytes(cell))  # type: ignore[arg-type]
+        return values

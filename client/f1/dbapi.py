@@ -238,6 +238,10 @@ class Connection:
         """Return the DDL that describes the whole database."""
         return self._call(self._aio.show_schema())  # type: ignore[no-any-return]
 
+    def show_protos(self) -> dict[str, str]:
+        """Return the .proto files of the database by name."""
+        return self._call(self._aio.show_protos())  # type: ignore[no-any-return]
+
     def apply_schema(
         self, files: Mapping[str, str], *, dry_run: bool = False, allow_data_loss: bool = False
     ) -> pb.ApplySchemaReply:

@@ -1,0 +1,62 @@
+"""``f1 sql``: statements from the command line, a file, a pipe or a person."""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from f1.commands.options import DatabaseOption, HostOption, hosts_of, open_connection
+from f1.shell.backslash import read_text
+from f1.shell.render import Format
+from f1.shell.runner import Runner, finish, with_place
+from f1.statements import Piece, split_all
+from f1common.errors import Code, F1Error
+
+
+def command(
+    host: HostOption = None,
+    database: DatabaseOption = None,
+    statements: Annotated[
+        str | None, typer.Option("-c", "--command", metavar="SQL", help="Run these statements and end.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="Run the statements in a file; - is stdin.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="How results are printed.")] = Format.table,
+) -> None:
+    """Run SQL; without -c or -f at a terminal: the interactive shell."""
+    if statements is not None and file is not None:
+        raise F1Error(Code.INVALID_ARGUMENT, "-c and -f both give statements; use one of them")
+    if statements is not None:
+        _run(host, database, form, statements, "")
+    elif file is not None and str(file) != "-":
+        _run(host, database, form, read_text(file), str(file))
+    elif file is not None or not sys.stdin.isatty():
+        _run(host, database, form, sys.stdin.read(), "stdin")
+    else:
+        # The line editor is slow to load, and only people need it.
+        from f1.shell.repl import GREETING, run_shell
+
+        greeting = GREETING.format(version=version("f1db"), hosts=hosts_of(host))
+        run_shell(lambda name: open_connection(host, name), database, form, greeting)
+
+
+def _run(host: str | None, database: str | None, form: Format, text: str, name: str) -> None:
+    """Run statements up to the first error."""
+    with open_connection(host, database) as connection:
+        runner = Runner(connection, sys.stdout.write, form)
+        for piece in split_all(text):
+            try:
+                runner.run(piece)
+            except F1Error as error:
+                sys.stdout.flush()
+                raise _placed(error, piece, name) from error
+        finish(runner)
+
+
+def _placed(error: F1Error, piece: Piece, name: str) -> F1Error:
+    if not name and "line" not in error.details:
+        return error
+    return with_place(error, piece, name or "command")

@@ -1,0 +1,1 @@
+"""Statements from people: how results and errors look, and the interactive shell."""
