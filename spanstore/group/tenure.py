@@ -233,8 +233,7 @@ class Tenure:
             # A strong read keeps the timestamp that it is given first, however long it waits.
             ts = self._oracle.read_ts(now.tt, self._replica.usable_ceiling)
             ticket = Ticket(replace(request, timestamp=ts), ticket.reply, ticket.deadline_us)
-        elif ts > self._oracle.last_ts:
-            # What is promised already may be further ahead than a clock that steps back allows.
+        else:
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
         spans = reads.spans_of(request)
         if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):

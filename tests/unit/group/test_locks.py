@@ -412,3 +412,15 @@ def test_request_that_nobody_waits_for_any_more_takes_no_locks() -> None:
         assert [o.code for o in old] == [Code.DEADLINE_EXCEEDED] * 2
         assert world.members["a"].live.view(world.now("a")).locked_transactions == 0
         assert value(world, "a", b"l") is None
+
+
+def test_commit_that_timed_out_gives_up_what_it_had_locked_before() -> None:
+    with group() as world:
+        term = term_of(world.get("a", lock(ref("t2"), b"m", exclusive=True)))
+        world.get("a", lock(ref("t1"), b"k"))
+        work = commit(ref("t2"), {b"k": b"2"}, locks=held(b"m", mode=X), term=term)
+        late = world.ask("a", work, timeout_us=30 * MS)
+        world.run(60 * MS)
+        assert late.code is Code.DEADLINE_EXCEEDED
+        assert isinstance(world.get("a", lock(ref("t3"), b"m", exclusive=True)), ReadReply)
+        assert code(world.get("a", work)) is Code.ABORTED

@@ -266,3 +266,21 @@ def test_ceiling_that_is_too_low_is_raised_at_once() -> None:
         world.ask("a", commit(ref("t1"), {b"k": b"v"}, above=leader.replica.usable_ceiling + 100 * MS))
         world.run(10 * MS)
         assert leader.replica.last_index == before + 1
+
+
+def test_leader_by_hand_over_commits_above_what_the_old_one_read_at() -> None:
+    with Replicas(config=GroupConfig(paxos=FAST), bound_us=500 * MS) as world:
+        world.members["a"].skew_us = 500 * MS
+        world.members["b"].skew_us = -500 * MS
+        world.members["c"].skew_us = -500 * MS
+        world.lead("a")
+        world.run(100 * MS)
+        read = world.ask("a", Read(world.true_ts + 1_100 * MS, (b"k",)))
+        world.turn("a")
+        world.members["a"].live.hand_over()
+        world.until(lambda: world.leader() not in (None, "a"))
+        write = world.ask(world.leader() or "", commit(ref("t1"), {b"k": b"v"}))
+        world.until(lambda: read.done and write.done, within_us=10_000 * MS)
+        if isinstance(read.answer, ReadReply):
+            assert read.answer.versions == [None]
+            assert write.of(CommitReply).ts > read.answer.timestamp

@@ -324,3 +324,17 @@ def test_safe_time_waits_for_the_decision_and_then_goes_on() -> None:
         world.run(200 * MS)
         for name in "abc":
             assert safe(world, name) > world.true_ts - 60 * MS
+
+
+def test_transaction_prepared_here_for_another_coordinator_does_not_commit_here() -> None:
+    """Two anchors under one id: the client mixes up its transactions, and no lock of a promise may go by that."""
+    with group() as world:
+        ts = prepared(world.get("a", prepare(far("t5"), {b"k": b"v"})))
+        assert code(world.get("a", commit(ref("t5"), {b"k": b"w"}))) is Code.FAILED_PRECONDITION
+        assert decided(world.get("a", Outcome(ref("t5")))) == (False, 0)
+        asked = world.ask("a", lock(ref("t1"), b"k"))
+        world.run(50 * MS)
+        assert not asked.done
+        world.get("a", Decide(far("t5"), ts + 1))
+        world.until(lambda: asked.done)
+        assert read_one(asked.answer) == b"v"
