@@ -277,7 +277,8 @@ class _Insert:
                 if isinstance(moment, Unfit):
                     raise F1Error(Code.INVALID_ARGUMENT, "a date or time with an interval is out of range")
                 return moment
-        raise F1Error(Code.INVALID_ARGUMENT, "this is no value")
+            case _:
+                raise F1Error(Code.INVALID_ARGUMENT, "this is no value")
 
     # ------------------------------------------------------------------ rows that are there
 

@@ -1,7 +1,7 @@
 """DuckDB as an evaluator: one database in memory, locked down, one connection for each query.
 
-Nothing of the outside is in reach of a query: no files, no network, no extensions, no settings. ``docs/sql.md`` says what
-each setting is for.
+Nothing of the outside is in reach of a query: no files, no network, no extensions, no settings. ``docs/sql.md`` says
+what each setting is for.
 """
 
 import os
@@ -23,7 +23,6 @@ _SETTINGS = (
     "SET GLOBAL python_enable_replacements = false",
     "SET GLOBAL integer_division = true",
     "SET GLOBAL ieee_floating_point_ops = false",
-    "SET GLOBAL default_null_order = 'NULLS_LAST_ON_ASC_FIRST_ON_DESC'",
     "SET GLOBAL TimeZone = 'UTC'",
     "SET autoload_known_extensions = false",
     "SET autoinstall_known_extensions = false",

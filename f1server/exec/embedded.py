@@ -81,7 +81,8 @@ class EmbeddedDatabase:
                 ), -1
             case ShowStatement():
                 return show(self.schema, statement), -1
-        return None, -1
+            case _:
+                return None, -1
 
     def _bound(self, statement: QueryStatement | DmlStatement, params: Sequence[object]) -> Any:
         if isinstance(statement, DmlStatement):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from f1common.errors import Code, F1Error, check
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Kind, Schema
-from f1server.exec.arrow_types import narrowed, result_type, sql_type, type_of
+from f1server.exec.arrow_types import narrowed, result_type, sql_type
 from f1server.exec.duck import Connection, Duck
 from f1server.exec.protos import arrow_function, duck_name
 from f1server.exec.source import Source
@@ -32,7 +32,7 @@ class ColumnInfo:
 
 @dataclass(slots=True)
 class QueryResult:
-    """The columns of a result and its batches, whose types are those of ``columns``. To be closed if not read to its end."""
+    """The columns of a result and its batches, of these types. To be closed if it is not read to its end."""
 
     columns: tuple[ColumnInfo, ...]
     arrow_schema: Any
@@ -96,30 +96,30 @@ class Engine:
     async def _collect(
         self, connection: Connection, schema: Schema, planned: PlannedScan, stream: AsyncIterator[Any] | None
     ) -> None:
-        """Register the rows of one scan: in memory, or through a temporary table that may go to disk if there are many."""
-        given, target = _scan_schemas(schema, planned)
+        """Register the rows of one scan; many go through a temporary table that may move to disk."""
+        target = _scan_schema(schema, planned)
         kept: list[Any] = []
         size = 0
         spooled = False
         if stream is not None:
             async for batch in stream:
-                kept.append(
-                    batch.rename_columns(planned.names).cast(target) if given != target else _named(batch, target)
-                )
+                kept.append(_named(batch, target))
                 size += batch.nbytes
                 if size > self._duck.config.spool_bytes:
                     rows = pa.Table.from_batches(kept, schema=target)
-                    create = not spooled
-                    await self.inline(lambda r=rows, c=create: connection.spool(planned.relation, r, c), connection)
+                    await self._spool(connection, planned.relation, rows, not spooled)
                     kept, size, spooled = [], 0, True
         rows = pa.Table.from_batches(kept, schema=target)
         if spooled and kept:
-            await self.inline(lambda: connection.spool(planned.relation, rows, False), connection)
+            await self._spool(connection, planned.relation, rows, False)
         elif not spooled:
             connection.register(planned.relation, rows)
 
+    async def _spool(self, connection: Connection, relation: str, rows: Any, create: bool) -> None:
+        await self.inline(lambda: connection.spool(relation, rows, create), connection)
+
     async def inline(self, work: Callable[[], T], connection: Connection | None = None) -> T:
-        """Do something that takes time: on a thread, or in place where there are none. Cancellation interrupts DuckDB."""
+        """Do something that takes time, on a thread if there are any. Cancellation interrupts DuckDB."""
         if self._duck.executor is None:
             return work()
         future = asyncio.get_running_loop().run_in_executor(self._duck.executor, work)
@@ -132,14 +132,10 @@ class Engine:
             raise
 
 
-def _scan_schemas(schema: Schema, planned: PlannedScan) -> tuple[Any, Any]:
-    """Return the Arrow schemas in which a source gives rows and DuckDB gets them."""
-    table = planned.scan.table
-    kinds = [sql_type(schema, table, wanted) for wanted in planned.scan.columns]
-    given = [type_of(schema, table, wanted) for wanted in planned.scan.columns]
-    target = [narrowed(kind) for kind in kinds]
-    names = planned.names
-    return pa.schema(list(zip(names, given, strict=True))), pa.schema(list(zip(names, target, strict=True)))
+def _scan_schema(schema: Schema, planned: PlannedScan) -> Any:
+    """Return the Arrow schema in which DuckDB gets the rows of a scan."""
+    kinds = [sql_type(schema, planned.scan.table, wanted) for wanted in planned.scan.columns]
+    return pa.schema([(name, narrowed(kind)) for name, kind in zip(planned.names, kinds, strict=True)])
 
 
 def _named(batch: Any, target: Any) -> Any:
@@ -151,7 +147,7 @@ async def _point_read(query: BoundQuery, source: Source) -> QueryResult:
     (planned,) = query.scans
     check(query.picks is not None and query.columns is not None, "a point read knows its columns")
     picks, columns = query.picks or (), query.columns or ()
-    _, target = _scan_schemas(query.schema, planned)
+    target = _scan_schema(query.schema, planned)
     (stream,) = await source.scan([planned.scan])
     indices = [planned.names.index(pick) for pick in picks]
     final = pa.schema([(c.name, target.types[i]) for c, i in zip(columns, indices, strict=True)])
@@ -167,7 +163,7 @@ async def _point_read(query: BoundQuery, source: Source) -> QueryResult:
 
 
 def result_columns(schema: Any, known: Sequence[OutColumn] | None) -> tuple[tuple[ColumnInfo, ...], Any]:
-    """Return a result's columns and the Arrow schema to send, from DuckDB's schema and what the query says of itself."""
+    """Return a result's columns and the Arrow schema to send, from DuckDB's and what the query says of itself."""
     infos: list[ColumnInfo] = []
     fields: list[Any] = []
     said = known if known is not None and len(known) == len(schema) else [OutColumn(f.name) for f in schema]

@@ -52,7 +52,8 @@ def _converter(registry: ProtoRegistry, function: ProtoFunction) -> Callable[[An
             return lambda data: registry.to_json(name, data)
         case "parse":
             return lambda text: parse_message(registry, name, text)
-    return lambda data: _checked(registry, name, data)
+        case _:
+            return lambda data: _checked(registry, name, data)
 
 
 def parse_message(registry: ProtoRegistry, name: str, text: str) -> bytes:

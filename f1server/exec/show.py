@@ -12,6 +12,18 @@ from f1server.exec.engine import ColumnInfo, QueryResult
 from f1server.plan.names import near_miss
 from f1server.plan.statements import ShowStatement
 
+_SETTINGS = {
+    "APPLICATION_NAME": "",
+    "CLIENT_ENCODING": "UTF8",
+    "DATESTYLE": "ISO",
+    "SEARCH_PATH": "public",
+    "SERVER_ENCODING": "UTF8",
+    "SERVER_VERSION": "15.0 (F1)",
+    "STANDARD_CONFORMING_STRINGS": "on",
+    "TIMEZONE": "UTC",
+    "TRANSACTION_ISOLATION": "serializable",
+}
+
 Rows = list[tuple[str | None, ...]]
 
 
@@ -53,17 +65,15 @@ def _rows(schema: Schema, statement: ShowStatement, databases: Sequence[str]) ->
             return ("ddl",), [(render_schema(schema),)]
         case "CREATE":
             return ("ddl",), [(_ddl(schema, statement.name),)]
-    settings = {
-        **{"SERVER_VERSION": "15.0 (F1)", "SERVER_ENCODING": "UTF8", "CLIENT_ENCODING": "UTF8", "TIMEZONE": "UTC"},
-        **{"DATESTYLE": "ISO", "STANDARD_CONFORMING_STRINGS": "on", "SEARCH_PATH": "public"},
-        "TRANSACTION_ISOLATION": "serializable",
-    }
-    if statement.what in settings:
-        return (statement.what.lower(),), [(settings[statement.what],)]
-    known = ["TABLES", "COLUMNS", "INDEXES", "VIEWS", "DATABASES", "SCHEMA", "CREATE TABLE", *settings]
-    raise F1Error(
-        Code.INVALID_ARGUMENT, f"there is nothing to show called {statement.what}{near_miss(statement.what, known)}"
-    )
+        case _:
+            return _setting(statement.what)
+
+
+def _setting(what: str) -> tuple[tuple[str, ...], Rows]:
+    if what in _SETTINGS:
+        return (what.lower(),), [(_SETTINGS[what],)]
+    known = ["TABLES", "COLUMNS", "INDEXES", "VIEWS", "DATABASES", "SCHEMA", "CREATE TABLE", *_SETTINGS]
+    raise F1Error(Code.INVALID_ARGUMENT, f"there is nothing to show called {what}{near_miss(what, known)}")
 
 
 def _table(schema: Schema, name: str) -> Table:

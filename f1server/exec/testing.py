@@ -137,7 +137,8 @@ def _passes(value: Value, predicate: SimplePredicate) -> bool:
             return mine <= theirs[0]
         case PredicateOp.GT:
             return mine > theirs[0]
-    return mine >= theirs[0]
+        case _:
+            return mine >= theirs[0]
 
 
 def kinds_of(table: Table) -> dict[int, Kind]:

@@ -1,1 +1,1 @@
-"""SQL to plans: parse, look up names, rewrite for DuckDB, choose how tables are read. Pure: nothing here waits or reads."""
+"""SQL to plans: parse, look up names, rewrite for DuckDB, choose how tables are read. Pure."""

@@ -1,9 +1,9 @@
 """Which conditions of a query hold for every row of a table that can matter: what a scan of it may be limited by.
 
-A condition in WHERE limits every table that it compares with a constant, also on the inner side of an outer join, because a
-row of NULLs does not pass a comparison (IS NULL it does pass: that one only limits tables that no outer join can pad). A
-condition in ON limits the tables on the side that the join does not keep. Equalities between columns carry constants over
-(rule *transitive*).
+A condition in WHERE limits every table that it compares with a constant, also on the inner side of an outer join,
+because a row of NULLs does not pass a comparison (IS NULL it does pass: that one only limits tables that no outer join
+can pad). A condition in ON limits the tables on the side that the join does not keep. Equalities between columns carry
+constants over (rule *transitive*).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Two columns that are equal in every row that matters; constants go from ``left`` to ``right``, and back if ``both``."""
+    """Two columns that are equal in every row that matters; constants go from ``left`` to ``right``, and back if
+    ``both``."""
 
     left: Place
     right: Place
@@ -203,7 +204,8 @@ def comparisons(node: exp.Expr) -> Iterator[tuple[int, Comparison]]:
         yield from _in(node)
     elif isinstance(node, exp.Is) and (place := place_of(node.this)) is not None:
         if isinstance(node.expression, exp.Null):
-            yield place[0], Comparison(place[1], PredicateOp.IS_NULL)
+            negated = bool(node.args.get("negate"))
+            yield place[0], Comparison(place[1], PredicateOp.IS_NOT_NULL if negated else PredicateOp.IS_NULL)
         elif isinstance(node.expression, exp.Not) and isinstance(node.expression.this, exp.Null):
             yield place[0], Comparison(place[1], PredicateOp.IS_NOT_NULL)
     elif isinstance(node, exp.Not):

@@ -81,7 +81,8 @@ def constant(node: exp.Expr | None) -> Constant | None:
             return _cast(node)
         case exp.Add() | exp.Sub():
             return _shifted(node)
-    return None
+        case _:
+            return None
 
 
 def _literal(node: exp.Literal) -> Known | None:
@@ -205,7 +206,8 @@ def plain(value: object) -> Value | Unfit:
             return Date.of(value)
         case bytearray() | memoryview():
             return bytes(value)
-    return UNFIT
+        case _:
+            return UNFIT
 
 
 def exact(value: Value, kind: Kind, untyped: bool = False) -> Value | Unfit:
@@ -259,6 +261,7 @@ def _from_text(value: str, kind: Kind) -> Value | Unfit:
                 return parse_timestamp(value)
             case Kind.INT64 | Kind.NUMERIC | Kind.BOOL:
                 return coerce(ColumnType(kind), value)
+            case _:
+                return UNFIT
     except F1Error:
         return UNFIT
-    return UNFIT

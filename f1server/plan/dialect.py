@@ -1,11 +1,11 @@
 """Our SQL for sqlglot: its postgres dialect, plus PROTO JOIN, AS OF and PROTO<message>.
 
-sqlglot's parser is compiled and cannot be extended by a subclass, so what is ours is translated between its tokenizer and
-its parser: a few tokens become others that mean the same, and keep their places in the text for error messages.
+sqlglot's parser is compiled and cannot be extended by a subclass, so what is ours is translated between its tokenizer
+and its parser: a few tokens become others that mean the same, and keep their places in the text for error messages.
 
-Function calls stay as the user wrote them wherever their syntax is plain: sqlglot would turn many into a canonical form and
-that into something else for DuckDB. Their names get a prefix on the way through the parser
-(:func:`function_name` takes it off); what must differ is said in :mod:`f1server.plan.functions`.
+Function calls stay as the user wrote them wherever their syntax is plain: sqlglot would turn many into a canonical form
+and that into something else for DuckDB. Their names get a prefix on the way through the parser (:func:`function_name`
+takes it off); what must differ is said in :mod:`f1server.plan.functions`.
 """
 
 import re
@@ -120,6 +120,7 @@ _ENDS_OF_TIME = frozenset(
         *(",", ")", ";"),
     }
 )
+_BEFORE_VALUES = frozenset({"SELECT", "WHERE", ",", "(", "AND", "OR", "WHEN", "THEN", "ELSE", "ON", "BY", "HAVING"})
 _NO_TIME = frozenset({"", ".", "(", "FROM", "=", *_ENDS_OF_TIME})
 
 
@@ -129,7 +130,7 @@ class F1Dialect(Postgres):
     class Tokenizer(Postgres.Tokenizer):
         """PostgreSQL's tokens."""
 
-        COMMANDS: set[TokenType] = set()  # noqa: RUF012
+        COMMANDS = set()  # noqa: RUF012
         KEYWORDS = {  # noqa: RUF012 - sqlglot's metaclass reads it
             text: kind for text, kind in Postgres.Tokenizer.KEYWORDS.items() if text[0] not in "{"
         }
@@ -235,8 +236,8 @@ def _parse_expression(text: str, tokens: list[Token]) -> exp.Expr:
     if not isinstance(statement, exp.Select) or len(statement.expressions) != 1 or statement.args.get("from_"):
         raise F1Error(Code.INVALID_ARGUMENT, f"expected one expression: {text[:60]}")
     found = statement.expressions[0]
-    found.pop()
-    return found
+    expression: exp.Expr = found.pop()
+    return expression
 
 
 def _syntax_error(text: str, error: ParseError) -> F1Error:
@@ -289,7 +290,12 @@ def _translate(source: Tokens) -> tuple[list[Token], list[list[Token]]]:
 
 def _renamed(source: Tokens, index: int, token: Token, word: str) -> Token:
     """Give a function that keeps its name the prefix, so that the parser does not know it."""
-    if source.word(index + 1) != "(" or word in _PARSED_FUNCTIONS or not re.fullmatch(r"[^\W\d]\w*", word):
+    called = word in ("LIKE", "ILIKE") and source.word(index - 1) in _BEFORE_VALUES
+    if (
+        source.word(index + 1) != "("
+        or (word in _PARSED_FUNCTIONS and not called)
+        or not re.fullmatch(r"[^\W\d]\w*", word)
+    ):
         return token
     before = source.word(index - 1)
     if before in ("AS", "INTO", "WITH", "RECURSIVE", "TABLE", "::", ",") and _is_column_list(source, index):

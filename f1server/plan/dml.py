@@ -1,8 +1,8 @@
 """INSERT, UPDATE and DELETE become queries for keys and new values; what to write follows from their rows.
 
 UPDATE and DELETE select the primary key, the assigned values and, for RETURNING, the whole row. INSERT takes rows of
-constants as they are and everything else from a query. RETURNING, and the assignments of ON CONFLICT, are queries over rows
-that are given to DuckDB instead of read (:class:`GivenQuery`).
+constants as they are and everything else from a query. RETURNING, and the assignments of ON CONFLICT, are queries over
+rows that are given to DuckDB instead of read (:class:`GivenQuery`).
 """
 
 from collections.abc import Collection, Sequence
@@ -35,8 +35,8 @@ Cell = Constant | Default
 class Conflict:
     """ON CONFLICT. ``arbiters``: what may collide, None is the primary key; ``update``: the query of DO UPDATE.
 
-    That query reads the rows that are there, and the rows ``excluded`` from insertion, and gives the key of the former, the
-    values of ``columns``, and whether the condition of WHERE holds.
+    That query reads the rows that are there, and the rows ``excluded`` from insertion, and gives the key of the former,
+    the values of ``columns``, and whether the condition of WHERE holds.
     """
 
     arbiters: tuple[Index | None, ...]
@@ -49,8 +49,8 @@ class PreparedDml:
     """A statement that writes, for any parameters.
 
     ``tag``: INSERT, UPSERT, UPDATE or DELETE. ``columns``: targets of the values, in order. INSERT has ``rows`` or a
-    ``query`` that gives them. UPDATE and DELETE have a ``query`` that gives the key, the values of ``columns`` (one that is
-    in ``defaulted`` has none) and, with ``returning``, then the visible columns of the row.
+    ``query`` that gives them. UPDATE and DELETE have a ``query`` that gives the key, the values of ``columns`` (one
+    that is in ``defaulted`` has none) and, with ``returning``, then the visible columns of the row.
     """
 
     schema: Schema
@@ -85,7 +85,8 @@ class BoundDml:
 
 
 def prepare_dml(schema: Schema, statement: DmlStatement) -> PreparedDml:
-    """Prepare a statement. Raises F1Error NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION, with the place in the text."""
+    """Prepare a statement. Raises F1Error NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION, with the place in the
+    text."""
     return _Preparer(schema, statement.sql).prepare(statement)
 
 
@@ -203,7 +204,7 @@ class _Preparer:
         holds = where.this if where is not None else exp.true()
         select = exp.Select(
             expressions=[*(_column(alias, c.name) for c in table.key_columns), *values, holds],
-            **{"from_": exp.From(this=_aliased(table, alias))},
+            from_=exp.From(this=_aliased(table, alias)),
             joins=[exp.Join(this=_aliased(table, _EXCLUDED), on=exp.and_(*pairs, copy=False))],
         )
         for node in select.expressions:
@@ -279,7 +280,8 @@ class _Preparer:
             joins += [exp.Join(this=item), *more]
         select = exp.Select(
             expressions=[*selected, *values, *rest],
-            **{"from_": exp.From(this=_aliased(table, alias)), "with_": ast.args.get("with_")},
+            from_=exp.From(this=_aliased(table, alias)),
+            with_=ast.args.get("with_"),
             joins=joins,
             where=ast.args.get("where"),
         )
@@ -309,7 +311,7 @@ class _Preparer:
         clause = ast.args.get("returning")
         if clause is None:
             return None
-        select = exp.Select(expressions=clause.expressions, **{"from_": exp.From(this=_aliased(table, alias))})
+        select = exp.Select(expressions=clause.expressions, from_=exp.From(this=_aliased(table, alias)))
         return prepare(self._schema, self._text, select)
 
     def _table(self, node: exp.Expr) -> Table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel
 
 from f1common.encoding.values import INT64_MAX, NUMERIC_SCALE, Date, Timestamp
 from f1common.errors import Code, F1Error
@@ -39,12 +40,14 @@ _PASSED_TYPES = frozenset(
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 
 Parameter = object
-"""A parameter's value: one of :data:`f1server.rows.values.Value`, or a date, datetime, int, list of the standard library."""
+"""A parameter's value: one of :data:`f1server.rows.values.Value`, or a date, datetime, int, list of the standard
+library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """SQL with gaps. ``pieces`` are texts and, at odd places, the names of gaps: ``now``, or a parameter's number from 1."""
+    """SQL with gaps. ``pieces`` are texts and, at odd places, the names of gaps: ``now``, or a parameter's number from
+    1."""
 
     pieces: tuple[str, ...]
 
@@ -113,7 +116,8 @@ def _literal(value: object) -> str | None:
             return _literal(Timestamp.of(moment))
         case datetime.date():
             return f"CAST('{value.isoformat()}' AS DATE)"
-    return None
+        case _:
+            return None
 
 
 def template(query: exp.Expr) -> Template:
@@ -125,7 +129,7 @@ def template(query: exp.Expr) -> Template:
 def sql_of(node: exp.Expr) -> str:
     """Return the SQL of a rewritten tree."""
     try:
-        return str(node.sql("duckdb"))
+        return str(node.sql("duckdb", unsupported_level=ErrorLevel.IGNORE))
     except (RecursionError, ValueError, AttributeError) as error:
         raise F1Error(Code.INVALID_ARGUMENT, "the statement is nested too deeply") from error
 
@@ -200,7 +204,7 @@ def _today(node: exp.Expr) -> None:
 
 
 def _time_of_day(node: exp.Expr) -> None:
-    node.replace(_cast_sql(_marker(_NOW), "TIME"))
+    node.replace(_cast_sql(_cast_sql(_marker(_NOW), "TIMESTAMP"), "TIME"))
 
 
 # ---------------------------------------------------------------------- operators
@@ -276,6 +280,8 @@ def _cast(node: exp.Expr) -> None:
     elif target.kind is Kind.BYTES and operand.kind is Kind.STRING:
         node.replace(exp.Anonymous(this="f1_to_bytes", expressions=[node.this]))
         return
+    elif operand.kind is Kind.TIMESTAMP and isinstance(kind, exp.DataType) and kind.this is exp.DType.TIME:
+        _wrap(node.this, "TIMESTAMP")
     elif target.kind is Kind.BOOL and operand.kind in (Kind.DOUBLE, Kind.NUMERIC, Kind.DATE):
         raise F1Error(Code.INVALID_ARGUMENT, f"cannot cast {operand.name} to BOOL")
     if isinstance(kind, exp.DataType):
@@ -350,6 +356,11 @@ def _length(node: exp.Expr) -> None:
     node.set("this", "octet_length" if bytes_ else "length")
 
 
+def _encode(node: exp.Expr) -> None:
+    bytes_ = bool(node.expressions) and infer(node.expressions[0]).kind is Kind.BYTES
+    node.set("this", "f1_encode_bytes" if bytes_ else "f1_encode")
+
+
 def _round(node: exp.Expr) -> None:
     """PostgreSQL rounds DOUBLE to the even neighbour and NUMERIC away from zero."""
     if len(node.expressions) == 1 and infer(node.expressions[0]).kind is Kind.DOUBLE:
@@ -375,6 +386,7 @@ def _time_format(node: exp.Expr) -> None:
 
 _BY_NAME: dict[str, Callable[[exp.Expr], None]] = {
     "length": _length,
+    "encode": _encode,
     "round": _round,
     "to_char": _time_format,
     "to_date": _time_format,

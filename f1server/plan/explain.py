@@ -115,7 +115,8 @@ def _shown(value: Value) -> str:
             return value.to_date().isoformat()
         case Timestamp():
             return str(value.to_datetime())
-    return str(value)
+        case _:
+            return str(value)
 
 
 def as_text(plan: dict[str, Any]) -> list[str]:

@@ -51,6 +51,10 @@ RENAMED: dict[str, str] = {
     "current_schema": "f1_current_schema",
     "ceiling": "ceil",
     "log": "f1_log",
+    "decode": "f1_decode",
+    "like": "f1_like",
+    "ilike": "f1_ilike",
+    "regexp_count": "f1_regexp_count",
 }
 """Lower-case names and what DuckDB calls them."""
 
@@ -85,34 +89,46 @@ def time_format(postgres: str) -> str:
     return _FORMAT.sub(lambda match: known[match[0].upper()], postgres.replace("%", "%%").replace('"', ""))
 
 
-_SUBSTRING = (
-    "substring(s, greatest(a, 1)::BIGINT, greatest(least(a + n, 9223372036854775807) - greatest(a, 1), 0)::BIGINT)"
-)
+_START = "(CASE WHEN a < 1 THEN 1 ELSE a END)::BIGINT"
+_LENGTH = "(CASE WHEN a < 1 THEN greatest(a + n - 1, 0) WHEN n > 4294967295 THEN 4294967295 ELSE n END)::BIGINT"
 
 MACROS: tuple[str, ...] = (
     "f1_octet_length(s) AS octet_length(CASE WHEN typeof(s) = 'BLOB' THEN s::BLOB ELSE encode(s::VARCHAR) END)",
-    f"f1_substr(s, a) AS substring(s, greatest(a, 1)::BIGINT), (s, a, n) AS CASE WHEN n < 0 THEN "
-    f"error('negative substring length not allowed') ELSE {_SUBSTRING} END",
-    "f1_lpad(s, n) AS lpad(s, n::INTEGER, ' '), (s, n, f) AS lpad(s, n::INTEGER, f)",
-    "f1_rpad(s, n) AS rpad(s, n::INTEGER, ' '), (s, n, f) AS rpad(s, n::INTEGER, f)",
+    f"f1_substr(s, a) AS substring(s, {_START}), (s, a, n) AS CASE WHEN n < 0 THEN "
+    f"error('negative substring length not allowed') ELSE substring(s, {_START}, {_LENGTH}) END",
+    "f1_lpad(s, n) AS lpad(s, n::INTEGER, ' '), "
+    "(s, n, f) AS CASE WHEN f = '' THEN left(s, n) ELSE lpad(s, n::INTEGER, f) END",
+    "f1_rpad(s, n) AS rpad(s, n::INTEGER, ' '), "
+    "(s, n, f) AS CASE WHEN f = '' THEN left(s, n) ELSE rpad(s, n::INTEGER, f) END",
     "f1_chr(n) AS chr(n::INTEGER)",
     "f1_round(x) AS round(x), (x, n) AS round(x, n::INTEGER)",
     "f1_trunc(x) AS trunc(x), (x, n) AS trunc(x, n::INTEGER)",
-    "f1_initcap(s) AS list_aggregate(list_transform(regexp_extract_all(s, '[[:alnum:]]+|[^[:alnum:]]+'), "
-    "lambda w: upper(w[1]) || lower(w[2:])), 'string_agg', '')",
+    "f1_initcap(s) AS CASE WHEN s = '' THEN s ELSE list_aggregate(list_transform(regexp_extract_all(s, "
+    "'[[:alnum:]]+|[^[:alnum:]]+'), lambda w: upper(w[1]) || lower(w[2:])), 'string_agg', '') END",
     "f1_to_hex(n) AS lower(to_hex(n))",
     "f1_div(a, b) AS trunc(a / b)",
     "f1_date(t) AS CAST(t AS DATE)",
     "f1_array_to_string(l, d) AS array_to_string(l, d)",
     "f1_quote_literal(s) AS '''' || replace(s::VARCHAR, '''', '''''') || ''''",
     "f1_sha256(s) AS unhex(sha256(s))",
-    "f1_numeric_text(x) AS CASE WHEN contains(x::VARCHAR, '.') THEN rtrim(rtrim(x::VARCHAR, '0'), '.') ELSE x::VARCHAR END",
-    "f1_double_text(x) AS CASE WHEN isnan(x) THEN 'NaN' WHEN isinf(x) THEN CASE WHEN x > 0 THEN 'Infinity' ELSE '-Infinity' END "
-    "ELSE regexp_replace(x::VARCHAR, '\\.0$', '') END",
+    "f1_numeric_text(x) AS "
+    "CASE WHEN contains(x::VARCHAR, '.') THEN rtrim(rtrim(x::VARCHAR, '0'), '.') ELSE x::VARCHAR END",
+    "f1_double_text(x) AS CASE WHEN isnan(x) THEN 'NaN' "
+    "WHEN isinf(x) THEN CASE WHEN x > 0 THEN 'Infinity' ELSE '-Infinity' END"
+    " ELSE regexp_replace(x::VARCHAR, '\\.0$', '') END",
     "f1_bool(s) AS CASE lower(trim(s)) WHEN 'on' THEN true WHEN 'off' THEN false ELSE s::BOOLEAN END",
     "f1_to_bytes(s) AS CASE WHEN s[1:2] = '\\x' THEN unhex(s[3:]) ELSE encode(s) END",
     "f1_version() AS 'PostgreSQL-compatible F1'",
     "f1_current_schema() AS 'public'",
+    "f1_encode(s, f) AS CASE lower(f) WHEN 'base64' THEN to_base64(encode(s)) WHEN 'hex' THEN lower(hex(encode(s))) "
+    "ELSE error('encode knows base64 and hex') END",
+    "f1_encode_bytes(s, f) AS CASE lower(f) WHEN 'base64' THEN to_base64(s) WHEN 'hex' THEN lower(hex(s)) "
+    "ELSE error('encode knows base64 and hex') END",
+    "f1_decode(s, f) AS CASE lower(f) WHEN 'base64' THEN from_base64(s) WHEN 'hex' THEN unhex(s) "
+    "ELSE error('decode knows base64 and hex') END",
+    "f1_like(s, p) AS s LIKE p ESCAPE '\\'",
+    "f1_ilike(s, p) AS s ILIKE p ESCAPE '\\'",
+    "f1_regexp_count(s, p) AS len(regexp_extract_all(s, p))",
     "f1_log(x) AS log(x), (b, x) AS log(b, x)",
 )
 """Macros that every DuckDB connection of ours has: what follows CREATE MACRO."""

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
@@ -53,7 +54,8 @@ class BaseTable:
         return f"f1_t{self.number}"
 
     def in_order(self) -> dict[FieldWanted, str]:
-        """Return what is needed in the order of the table's columns, which ``*`` shows; what it does not show comes last."""
+        """Return what is needed in the order of the table's columns, which ``*`` shows; what it does not show comes
+        last."""
         place = {column.id: i for i, column in enumerate(self.table.visible)}
         return dict(
             sorted(self.needed.items(), key=lambda n: (len(n[0].path) > 0, place.get(n[0].column_id, len(place))))
@@ -76,8 +78,8 @@ class BaseTable:
 class FieldSource:
     """A repeated field used as a table: PROTO JOIN, or FROM path.
 
-    One of ``base``, ``parent`` and ``expression`` says what the field is in. ``items``: what is wanted of each element, by
-    path within it, and the column that it becomes.
+    One of ``base``, ``parent`` and ``expression`` says what the field is in. ``items``: what is wanted of each element,
+    by path within it, and the column that it becomes.
     """
 
     node: exp.Expr
@@ -212,7 +214,7 @@ def near_miss(name: str, known: Sequence[str]) -> str:
 def field_path(registry: ProtoRegistry, message: str, names: Sequence[exp.Expr], text: str) -> tuple[str, ...]:
     """Return the fields that names in any case mean. Raises NOT_FOUND, INVALID_ARGUMENT, pointing at the name."""
     found: list[str] = []
-    at_message = registry.message_class(message).DESCRIPTOR
+    at_message: Any = registry.message_class(message).DESCRIPTOR
     for name in names:
         if at_message is None or at_message.GetOptions().map_entry:
             before = found[-1] if found else message

@@ -28,8 +28,9 @@ class Evaluated:
 class Shape:
     """What of a query's form rules ask for.
 
-    ``limit``: (limit, offset) parameters or constants of a query that takes any rows of its one table. ``only_keys``: WHERE
-    consists of comparisons that have all been collected. ``picks``: relation columns that the select list consists of.
+    ``limit``: (limit, offset) parameters or constants of a query that takes any rows of its one table. ``only_keys``:
+    WHERE consists of comparisons that have all been collected. ``picks``: relation columns that the select list
+    consists of.
     """
 
     simple: bool = False
@@ -87,10 +88,10 @@ def evaluated(
         kind = kind_of(schema, plan.table, comparison.field)
         values = [evaluate(c, kind, params, now_us) for c in comparison.constants] if kind is not None else []
         known = [v for v in values if not isinstance(v, Unfit)]
-        if kind is None or len(known) < len(values):
-            if comparison.op not in (PredicateOp.IS_NULL, PredicateOp.IS_NOT_NULL):
-                plan.skipped += 1
-                continue
+        unknown = kind is None or len(known) < len(values)
+        if unknown and comparison.op not in (PredicateOp.IS_NULL, PredicateOp.IS_NOT_NULL):
+            plan.skipped += 1
+            continue
         if comparison.constants:
             known = [v for v in known if v is not None]
             if not known:
@@ -100,7 +101,8 @@ def evaluated(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Spans over the parts of a key or index: ``equal`` parts are fixed, ``ranged``: the next one has bounds (0, 1 or 2)."""
+    """Spans over the parts of a key or index: ``equal`` parts are fixed, ``ranged``: the next one has bounds (0, 1 or
+    2)."""
 
     spans: tuple[KeySpan, ...]
     equal: int

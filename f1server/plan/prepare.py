@@ -1,6 +1,7 @@
 """From a parsed query to one that can run: once for a text and a schema (:class:`Prepared`), then for each execution.
 
-The first half looks up names, rewrites and collects conditions; the second fills in parameters and chooses access paths.
+The first half looks up names, rewrites and collects conditions; the second fills in parameters and chooses access
+paths.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,9 +40,10 @@ class PlannedScan:
 class BoundQuery:
     """A query ready to run.
 
-    ``sql`` reads the relations of ``scans``; ``bound`` are values for its named parameters. ``columns``: names and types of
-    the result, None if only DuckDB knows. ``picks``: the names of the columns of the one scan that are the result, in which
-    case DuckDB is not needed (point read). ``as_of``: the timestamp to read at, or None. ``locking``: SELECT ... FOR UPDATE.
+    ``sql`` reads the relations of ``scans``; ``bound`` are values for its named parameters. ``columns``: names and
+    types of the result, None if only DuckDB knows. ``picks``: the names of the columns of the one scan that are the
+    result, in which case DuckDB is not needed (point read). ``as_of``: the timestamp to read at, or None. ``locking``:
+    SELECT ... FOR UPDATE.
     """
 
     schema: Schema
@@ -135,7 +137,8 @@ def _bad_time() -> F1Error:
 
 
 def prepare(schema: Schema, text: str, query: exp.Expr, as_of: exp.Expr | None = None) -> Prepared:
-    """Prepare a query, which is changed. Raises F1Error NOT_FOUND, INVALID_ARGUMENT with details ``line`` and ``column``."""
+    """Prepare a query, which is changed. Raises F1Error NOT_FOUND, INVALID_ARGUMENT with details ``line`` and
+    ``column``."""
     resolver = Resolver(schema, text)
     # A parent for everything, so that any node can be replaced.
     root = exp.Subquery(this=_as_select(query))

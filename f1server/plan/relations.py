@@ -93,7 +93,7 @@ def _item(resolver: Resolver, node: exp.Expr, scope: Scope) -> None:
     if isinstance(node, exp.Table):
         _table(resolver, node, scope)
     elif isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Query | exp.Values):
-        _item(resolver, node.this, scope)
+        _joined_tables(resolver, node, scope)
     elif isinstance(node, exp.Subquery):
         columns = resolver.query(node.this, scope if _may_see_siblings(node) else scope.parent, scope.ctes)
         resolver.outer_modifiers(node, columns, scope.parent, scope.ctes) if node.args.get("order") else None
@@ -108,6 +108,22 @@ def _item(resolver: Resolver, node: exp.Expr, scope: Scope) -> None:
         raise resolver.error(node, Code.INVALID_ARGUMENT, "this cannot stand in FROM")
     for join in node.args.get("joins") or ():
         _join(resolver, join, scope)
+
+
+def _joined_tables(resolver: Resolver, node: exp.Subquery, scope: Scope) -> None:
+    """Resolve joins in parentheses; with an alias, they are one relation."""
+    if not node.alias:
+        _item(resolver, node.this, scope)
+        return
+    inner = Scope(scope.parent, scope.ctes)
+    _item(resolver, node.this, inner)
+    columns: list[OutColumn] | None = []
+    for relation in inner.relations:
+        for column in list((relation.columns or {}).values()):
+            use(relation, column.name)
+        known = relation.columns is not None and columns is not None
+        columns = [*columns, *relation.columns.values()] if known and columns is not None and relation.columns else None
+    _derived(resolver, node, columns, scope)
 
 
 def _may_see_siblings(node: exp.Subquery) -> bool:

@@ -1,8 +1,9 @@
-"""Looks up every name of a query: tables become relations that are to be read, paths into protos become columns of them.
+"""Looks up every name of a query: tables become relations that are to be read, paths into protos become columns of
+them.
 
-The tree is changed in place, and only as far as our dialect demands: tables get the names under which their rows will be
-registered, columns are qualified where that changes nothing, paths and repeated fields are replaced. What a name means that
-is not ours (a column of a table function, say) is left to DuckDB.
+The tree is changed in place, and only as far as our dialect demands: tables get the names under which their rows will
+be registered, columns are qualified where that changes nothing, paths and repeated fields are replaced. What a name
+means that is not ours (a column of a table function, say) is left to DuckDB.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,9 @@ class Resolver:
                     cte, Code.INVALID_ARGUMENT, f"WITH {name} is no query: statements that write are not possible there"
                 )
             columns = self.query(cte.this, parent, inner)
+            if columns is not None and len(names) > len(columns):
+                message = f"WITH {name} has {len(columns)} columns, not {len(names)}"
+                raise self.error(cte, Code.INVALID_ARGUMENT, message)
             found[name.lower()] = Cte(relations.opaque(relations.renamed(columns, names)))
         return found
 
@@ -173,9 +177,24 @@ class Resolver:
             for one in part if isinstance(part, list) else [part]:
                 if isinstance(one, exp.Expr):
                     self.expression(one, scope, order=key == "order")
+        self.distinct_order(node)
         if output is not None and not relations.is_transparent(node):
             output = [replace(column, origin=None) for column in output]
         return tuple(output) if output is not None else None
+
+    def distinct_order(self, node: exp.Select) -> None:
+        """Refuse SELECT DISTINCT ... ORDER BY something that is not selected: the order would be arbitrary."""
+        distinct, order = node.args.get("distinct"), node.args.get("order")
+        if distinct is None or distinct.args.get("on") is not None or order is None:
+            return
+        selected = {p.sql() for p in node.expressions} | {p.unalias().sql() for p in node.expressions}
+        names = {relations.output_name(p).lower() for p in node.expressions}
+        for ordered in order.expressions:
+            wanted = ordered.this if isinstance(ordered, exp.Ordered) else ordered
+            bare = isinstance(wanted, exp.Column) and wanted.name.lower() in names
+            if not (isinstance(wanted, exp.Literal) or bare or wanted.sql() in selected or node.is_star):
+                message = "SELECT DISTINCT: what ORDER BY sorts by must be selected"
+                raise self.error(wanted, Code.INVALID_ARGUMENT, message)
 
     def projection(self, node: exp.Expr, scope: Scope, output: list[OutColumn] | None) -> list[OutColumn] | None:
         """Resolve one item of a select list and append what it gives to ``output``."""
@@ -305,7 +324,7 @@ class Resolver:
         result = of_path(self.registry, column.type.proto, path)
         if relation.base is not None:
             column_id = relations.column_id(relation.base, column.name)
-            found = relations.qualified(relation.alias, relation.base.need(column_id, path))
+            found: exp.Expr = relations.qualified(relation.alias, relation.base.need(column_id, path))
             found.meta[COLUMN_META] = Origin(relation.base.number, FieldWanted(column_id, path))
         else:
             function = self.function("path", column.type.proto, path, result)

@@ -33,8 +33,8 @@ class Bound:
 class KeySpan:
     """Keys that begin with ``prefix`` and whose next part lies between the bounds, if there are bounds.
 
-    The parts are those of a primary key or of an index, in their order. NULL sorts before all values and lies in no range
-    with a lower bound.
+    The parts are those of a primary key or of an index, in their order. NULL sorts before all values and lies in no
+    range with a lower bound.
     """
 
     prefix: tuple[Value, ...] = ()
@@ -83,10 +83,10 @@ class SimplePredicate:
 class TableScan:
     """One table as one part of a statement reads it.
 
-    ``spans``: parts of the primary key, none: the whole table. With ``index``, ``index_spans`` are parts of the index, and
-    ``covering`` says that its entries hold all ``columns``; otherwise the rows are fetched by the entries' primary keys.
-    ``limit``: so many rows are enough, whichever. ``ancestry``: scans of one statement with the same number lie on one
-    ancestry path and read the same keys, so that one storage request serves them (cluster join, F1 section 3.1).
+    ``spans``: parts of the primary key, none: the whole table. With ``index``, ``index_spans`` are parts of the index,
+    and ``covering`` says that its entries hold all ``columns``; otherwise the rows are fetched by the entries' primary
+    keys. ``limit``: so many rows are enough, whichever. ``ancestry``: scans of one statement with the same number lie
+    on one ancestry path and read the same keys, so that one storage request serves them (cluster join, F1 section 3.1).
     """
 
     table: Table

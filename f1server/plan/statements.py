@@ -93,7 +93,8 @@ class SetStatement:
 
 @dataclass(frozen=True, slots=True)
 class ShowStatement:
-    """SHOW what [name]: TABLES, COLUMNS (of name), INDEXES (of name), VIEWS, DATABASES, CREATE (name), SCHEMA, or a setting."""
+    """SHOW what [name]: TABLES, COLUMNS (of name), INDEXES (of name), VIEWS, DATABASES, CREATE (name), SCHEMA, or a
+    setting."""
 
     what: str
     name: str = ""

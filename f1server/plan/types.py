@@ -5,6 +5,7 @@ Unknown is always a possible answer: an expression of unknown type goes to DuckD
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -23,8 +24,8 @@ META = "f1_type"
 class SqlType:
     """A type; ``kind`` None is unknown. ``lists``: so many levels of list around it.
 
-    ``proto`` names the message, ``scale`` is that of a NUMERIC, ``literal`` marks constants that take the type of what they
-    are compared with.
+    ``proto`` names the message, ``scale`` is that of a NUMERIC, ``literal`` marks constants that take the type of what
+    they are compared with.
     """
 
     kind: Kind | None = None
@@ -116,7 +117,7 @@ def of_path(registry: ProtoRegistry, message: str, path: tuple[str, ...], lists:
 
 def repeated_levels(registry: ProtoRegistry, message: str, path: tuple[str, ...]) -> int:
     """Return how many fields along a path are repeated."""
-    at = registry.message_class(message).DESCRIPTOR
+    at: Any = registry.message_class(message).DESCRIPTOR
     levels = 0
     for name in path:
         field = at.fields_by_name[name]
@@ -224,9 +225,9 @@ def _composed(node: exp.Expr) -> SqlType:
         return common(infer(r) for r in [*results, node.args.get("default")] if isinstance(r, exp.Expr))
     if isinstance(node, exp.Coalesce | exp.Greatest | exp.Least):
         return common(infer(part) for part in [node.this, *node.expressions])
-    if isinstance(node, exp.Subquery | exp.Select) and isinstance(node.unnest(), exp.Select):
-        selects = node.unnest().selects
-        return infer(selects[0]) if len(selects) == 1 else UNKNOWN
+    if isinstance(node, exp.Subquery | exp.Select):
+        inner = node.unnest()
+        return infer(inner.selects[0]) if isinstance(inner, exp.Select) and len(inner.selects) == 1 else UNKNOWN
     if isinstance(node, _SAME_AS_ARGUMENT) and isinstance(node.this, exp.Expr):
         return infer(node.this)
     if isinstance(node, exp.Bracket):
@@ -302,4 +303,5 @@ def _sum(inner: SqlType) -> SqlType:
             return SqlType(Kind.NUMERIC, inner.scale)
         case Kind.DOUBLE:
             return DOUBLE
-    return UNKNOWN
+        case _:
+            return UNKNOWN

@@ -1,4 +1,5 @@
-"""The rules that choose how tables are read, in the order in which they are applied. Each can be turned off by its name.
+"""The rules that choose how tables are read, in the order in which they are applied. Each can be turned off by its
+name.
 
 Whatever rules are on, the answer is the same: they only limit what is read, and DuckDB checks every condition again.
 """

@@ -1,7 +1,7 @@
 """Reads a table through an index that conditions limit more than the primary key.
 
-An index that does not hold all columns costs a lookup for each entry, so it must have an equality or two bounds; there are
-no statistics. Unique indexes come first, then those with more equal parts, then covering ones.
+An index that does not hold all columns costs a lookup for each entry, so it must have an equality or two bounds; there
+are no statistics. Unique indexes come first, then those with more equal parts, then covering ones.
 """
 
 from dataclasses import replace
