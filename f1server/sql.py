@@ -1,6 +1,7 @@
 """Running SQL statements in the transaction that they belong to."""
 
 import asyncio
+import json
 import os
 import random
 import tempfile
@@ -18,14 +19,18 @@ from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
 from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.leases import SchemaLeases
-from f1server.catalog.schema import Schema
+from f1server.catalog.render import quoted
+from f1server.catalog.schema import ColumnType, Kind, Schema
+from f1server.catalog.statements import CreateTable, with_query_columns
 from f1server.catalog.store import SchemaStore
 from f1server.exec.dml import run_dml
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import ColumnInfo, Engine, QueryResult
 from f1server.exec.rowwise import RowEvaluator
+from f1server.exec.show import show, text_result
 from f1server.history.table import with_history
 from f1server.plan.dml import PreparedDml, prepare_dml
+from f1server.plan.explain import as_text, explain
 from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare
 from f1server.plan.statements import (
     DmlStatement,
@@ -37,7 +42,6 @@ from f1server.plan.statements import (
 )
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
-from f1server.show import show
 from f1server.txn.committer import CommitRequest, Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
@@ -230,7 +234,7 @@ class SqlRunner:
             raise F1Error(Code.INTERNAL, "the runner was used before it was connected")
         return self._pessimistic
 
-    # ------------------------------------------------------------------ the rest
+    # ------------------------------------------------------------------ statements that write
 
     async def _dml(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
         if request.kind == "SNAPSHOT":
@@ -323,18 +327,31 @@ class SqlRunner:
             answer.batches = _given([batch async for batch in result.batches])
         return answer
 
+    # ------------------------------------------------------------------ the rest
+
     async def _explain(self, request: SqlRequest, statement: ExplainStatement) -> SqlAnswer:
-        raise F1Error(Code.UNAVAILABLE, "not yet")
+        schema = (await self._leases.current(request.database)).schema
+        inner = statement.statement
+        if isinstance(inner, DmlStatement):
+            now_us = self._clock.sample().tt.latest
+            plan = explain(prepare_dml(with_history(schema), inner).bind(request.params, now_us))
+        else:
+            plan = explain(self._bind(schema, inner, request.params))
+        lines = [json.dumps(plan)] if statement.json else as_text(plan)
+        return self._shown(statement.tag, schema, text_result(["plan"], [(line,) for line in lines]))
 
     async def _show(self, request: SqlRequest, statement: ShowStatement) -> SqlAnswer:
         schema = (await self._leases.current(request.database)).schema
         databases = await self._store.databases() if statement.what == "DATABASES" else ()
-        columns, batch = show(statement, schema, databases)
+        return self._shown(statement.tag, schema, show(schema, statement, databases))
+
+    @staticmethod
+    def _shown(tag: str, schema: Schema, result: QueryResult) -> SqlAnswer:
         return SqlAnswer(
-            tag=statement.tag,
-            columns=tuple(columns),
-            schema=batch.schema,
-            batches=_given([batch]),
+            tag=tag,
+            columns=tuple(_info(c) for c in result.columns),
+            schema=result.arrow_schema,
+            batches=result.batches,
             schema_version=schema.version,
         )
 
@@ -344,8 +361,44 @@ class SqlRunner:
                 Code.FAILED_PRECONDITION,
                 f"{statement.tag} cannot run inside a transaction: schema changes are transactions of their own",
             )
-        done = await self._changes.apply_ddl(request.database, [statement.ddl])
+        ddl = statement.ddl
+        if isinstance(ddl, CreateTable) and ddl.as_query:
+            return await self._create_as(request, statement.tag, ddl)
+        done = await self._changes.apply_ddl(request.database, [ddl])
         return SqlAnswer(tag=statement.tag, schema_version=done.schema.version)
+
+    async def _create_as(self, request: SqlRequest, tag: str, ddl: CreateTable) -> SqlAnswer:
+        """CREATE TABLE AS: the table first, then its rows by INSERT, which is a transaction of its own."""
+        (query,) = parse(ddl.as_query)
+        if not isinstance(query, QueryStatement):
+            raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
+        schema = (await self._leases.current(request.database)).schema
+        if ddl.if_not_exists and ddl.name.lower() in schema.by_name:
+            return SqlAnswer(tag=tag, schema_version=schema.version)
+        empty = replace(query, sql=f"SELECT * FROM ({query.sql}) AS q LIMIT 0")
+        (limited,) = parse(empty.sql)
+        if not isinstance(limited, QueryStatement):
+            raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
+        answer = await self._query(replace(request, sql=limited.sql), limited)
+        result = [(column.name, _column_type(ddl, column)) for column in answer.columns]
+        await self._changes.apply_ddl(request.database, [with_query_columns(ddl, result)])
+        (insert,) = parse(f"INSERT INTO {quoted(ddl.name)} {ddl.as_query}")
+        if not isinstance(insert, DmlStatement):
+            raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
+        done = await self._dml(replace(request, sql=insert.sql), insert)
+        done.tag = tag
+        return done
+
+
+def _column_type(ddl: CreateTable, column: pb.ColumnInfo) -> ColumnType:
+    if column.proto_type:
+        return ColumnType(Kind.PROTO, proto=column.proto_type)
+    try:
+        return ColumnType(Kind(column.type))
+    except ValueError:
+        raise ddl.at.error(
+            Code.INVALID_ARGUMENT, f"column {column.name} would have the type {column.type}, which tables do not have"
+        ) from None
 
 
 def with_locks(bound: BoundQuery) -> BoundQuery:
