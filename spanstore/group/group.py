@@ -376,6 +376,8 @@ class Group:
         if isinstance(request, Outcome):
             # Only the owner of the anchor decides: two groups that did could decide differently.
             reads.check_owned(self._owned, [Span(request.txn.anchor)], self.group)
+        if isinstance(request, Read | Settle) and request.timestamp < 0:
+            raise F1Error(Code.INVALID_ARGUMENT, "a timestamp is not negative")
         if isinstance(request, Read | LockRead | Settle):
             for wanted in request.ranges:
                 if wanted.end <= wanted.start:

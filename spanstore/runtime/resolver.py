@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from f1common.clock import Clock
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.router import Router
 from spanstore.group.outbox import Ticket
@@ -56,8 +56,12 @@ class InDoubtResolver:
             return pb.Request(outcome=pb.Outcome(txn=ref, inquiry=True))
 
         try:
-            reply = (await self._router.send(prepared.coordinator_group, ask, _ASK_S)).outcome
+            # The record of the outcome is where its anchor is, whatever group the prepare was told of.
+            coordinator = (await self._router.range_map(_ASK_S)).group_of(txn.anchor)
+            reply = (await self._router.send(coordinator, ask, _ASK_S)).outcome
         except F1Error as error:
+            if error.code is Code.WRONG_RANGE:
+                await self._forget_map()
             _log.warning("group %d: transaction %s stays in doubt: %s", group, txn.unique.hex(), error)
             return
         if reply.state == pb.UNKNOWN:
@@ -65,6 +69,12 @@ class InDoubtResolver:
         ts = int(reply.ts) if reply.state == pb.COMMITTED else None
         deadline_us = self._clock.sample().boot_us + int(_ASK_S * 1_000_000)
         self._server.submit(group, Ticket(Decide(txn, ts), _ignore, deadline_us), 64)
+
+    async def _forget_map(self) -> None:
+        try:
+            await self._router.range_map(_ASK_S, refresh=True)
+        except F1Error as error:
+            _log.warning("no fresh range map: %s", error)
 
 
 def _ignore(answer: Answer) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from f1common.errors import Code, F1Error
+from spanstore.engine.base import WriteBatch
 from spanstore.engine.keyspace import outcome_key
 from spanstore.group.config import GroupConfig
 from spanstore.group.requests import (
@@ -201,7 +202,19 @@ class Chaos:
             for name, member in world.members.items():
                 if member.group is None:
                     world.restart(name)
+        if rng.random() < 0.02:
+            self.hand_over_in_mid_turn(world.leader())
         world.step(rng.choice((1, 1, 1, 5, 20)) * MS)
+
+    def hand_over_in_mid_turn(self, name: str | None) -> None:
+        """A server that drains gives up leadership while the disk works."""
+        if name is None or name in self.world.paused:
+            return
+        batch = WriteBatch()
+        out = self.world.work(name, batch)
+        self.world.members[name].live.hand_over()
+        self.world.commit(name, batch)
+        self.world.finish(name, out)
 
     def crash(self, name: str) -> None:
         if self.world.members[name].group is not None:

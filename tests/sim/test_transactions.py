@@ -66,6 +66,7 @@ class Driver:
         self.value = value
         self.id = client.new_commit_id(ONE)
         self.prepare_ts = 0
+        self.coordinator: int | None = None
 
     def work(self, key: bytes) -> pb.TxnWork:
         return pb.TxnWork(
@@ -77,7 +78,7 @@ class Driver:
 
     async def prepare(self) -> None:
         ranges = await self.client.range_map()
-        body = pb.Prepare(work=self.work(TWO), coordinator_group=ranges.group_of(ONE))
+        body = pb.Prepare(work=self.work(TWO), coordinator_group=self.coordinator or ranges.group_of(ONE))
         reply = await self.router.send(ranges.group_of(TWO), lambda: pb.Request(prepare=body), 5.0)
         self.prepare_ts = reply.prepare.prepare_ts
 
@@ -121,6 +122,17 @@ def test_driver_dies_between_prepare_and_decision(decided: bool, killed: str) ->
             with pytest.raises(F1Error) as caught:
                 await dying.commit()
             assert caught.value.code is Code.ABORTED
+
+    play(main)
+
+
+def test_prepare_that_names_a_coordinator_that_does_not_exist_is_resolved_by_its_anchor() -> None:
+    async def main(world: World, cluster: SimCluster, client: SpanClient) -> None:
+        dying = driver(client, b"new")
+        dying.coordinator = 999
+        await dying.prepare()
+        await client.commit([Write(TWO, b"later")], timeout_s=20.0)
+        assert (await client.outcome(dying.id)).committed is False
 
     play(main)
 

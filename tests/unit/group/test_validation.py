@@ -36,6 +36,8 @@ REFUSED: list[tuple[str, Request, Code]] = [
     ("read of a key that begins with 00", Read(0, (b"\x00k",)), Code.INVALID_ARGUMENT),
     ("read of a long key", Read(0, (LONG,)), Code.KEY_TOO_LONG),
     ("read of another group's key", Read(0, (b"zz",)), Code.WRONG_RANGE),
+    ("strong read before the epoch", Read(-1, (b"k",)), Code.INVALID_ARGUMENT),
+    ("settling before the epoch", Settle(-(1 << 63), (RangeRead(b"k", b"l"),)), Code.INVALID_ARGUMENT),
     ("empty range", Read(0, (), (RangeRead(b"k", b"k"),)), Code.INVALID_ARGUMENT),
     ("range upside down", Read(EPOCH, (), (RangeRead(b"m", b"k"),)), Code.INVALID_ARGUMENT),
     ("range over the border", Read(0, (), (RangeRead(b"k", b"z1"),)), Code.WRONG_RANGE),
