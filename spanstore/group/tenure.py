@@ -257,7 +257,10 @@ class Tenure:
         if request.term and request.term != self.term:
             raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
         self._waiting.refuse_dead(request.txn)
-        if txn in self._busy or self._locks.is_prepared(txn):
+        if not self._may_kill(txn):
+            prepared = self._state.prepared.get(txn)
+            if prepared is None or prepared.txn.attempt < request.txn.attempt:
+                raise F1Error(Code.ABORTED, "another attempt of this transaction is still ending here; retry")
             raise F1Error(Code.FAILED_PRECONDITION, "the transaction is already committing; it can read no more")
         if request.mode == LockMode.APPEND:
             raise F1Error(Code.INVALID_ARGUMENT, "a read takes SHARED or EXCLUSIVE locks")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from f1common.errors import Code
+from f1common.errors import Code, F1Error
 from spanstore.group.requests import Decide, DecideReply, Outcome, PrepareReply, Read, ReadReply, Release, SafeTimeReply
 from spanstore.group.requests import SafeTimeQuery as SafeTime
 from spanstore.testing.replicas import EPOCH, MS, Replicas
@@ -139,6 +139,18 @@ def test_next_attempt_waits_for_the_end_of_the_last() -> None:
         world.get("a", Decide(far("t1", 2), ts + 1))
         world.run(20 * MS)
         assert value(world, "a", b"k") == b"2"
+
+
+def test_next_attempt_that_reads_before_the_end_of_the_last_is_told_to_retry() -> None:
+    with group() as world:
+        world.get("a", prepare(far("t1"), {b"k": b"1"}))
+        assert code(world.get("a", lock(far("t1"), b"m"))) is Code.FAILED_PRECONDITION
+        early = world.get("a", lock(far("t1", 2), b"m"))
+        assert isinstance(early, F1Error)
+        assert early.code is Code.ABORTED
+        assert early.retryable
+        world.get("a", Decide(far("t1"), None))
+        assert term_of(world.get("a", lock(far("t1", 3), b"m"))) > 0
 
 
 def test_higher_attempt_is_aborted_before_it_came_and_the_lower_one_stays_prepared() -> None:
