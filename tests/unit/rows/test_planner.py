@@ -347,6 +347,32 @@ def test_a_unique_index_sees_all_rows_of_the_transaction(store: Store) -> None:
     )
 
 
+def test_a_cascade_stops_at_a_table_that_does_not_cascade(store: Store) -> None:
+    columns = tuple(
+        Column(61 + i, name, kind(Kind.INT64)) for i, name in enumerate(("CustomerId", "CampaignId", "AdId"))
+    )
+    ad = Table(6, "Ad", 2, columns, key_column_ids=(61, 62, 63))
+    schema = replace(SCHEMA, tables=(*SCHEMA.tables, ad))
+    run(store, customer(1), write(INSERT, "Campaign", 1, 7), schema=schema)
+    an_ad = LogicalWrite(INSERT, "Ad", {61: 1, 62: 7, 63: 3})
+    run(store, an_ad, schema=schema)
+    gone = write(DELETE, "Customer", 1)
+    refused(
+        store,
+        Code.FAILED_PRECONDITION,
+        "Campaign with (CustomerId, CampaignId) = (1, 7) has rows of Ad",
+        gone,
+        schema=schema,
+    )
+    run(store, replace(an_ad, kind=DELETE), gone, schema=schema)
+    assert not any(store.rows(schema).values())
+    cascading = changed(schema, replace(ad, cascade=True))
+    run(store, customer(1), write(INSERT, "Campaign", 1, 7), an_ad, schema=cascading)
+    plan = run(store, gone, schema=cascading)
+    assert [change.table for change in plan.change_batches[0].changes] == ["Customer", "Campaign", "Ad"]
+    assert not any(store.rows(schema).values())
+
+
 def test_hidden_keys_are_not_shown(store: Store) -> None:
     table = Table(4, "T", 0, (Column(42, "_id", kind(Kind.INT64), hidden=True),), key_column_ids=(42,))
     schema = replace(SCHEMA, tables=(*SCHEMA.tables, table))
