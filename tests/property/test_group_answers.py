@@ -202,19 +202,26 @@ class Chaos:
             for name, member in world.members.items():
                 if member.group is None:
                     world.restart(name)
-        if rng.random() < 0.02:
-            self.hand_over_in_mid_turn(world.leader())
+        if rng.random() < 0.01:
+            self.interrupted_turn(world.leader() if rng.random() < 0.7 else rng.choice("abc"))
         world.step(rng.choice((1, 1, 1, 5, 20)) * MS)
 
-    def hand_over_in_mid_turn(self, name: str | None) -> None:
-        """A server that drains gives up leadership while the disk works."""
-        if name is None or name in self.world.paused:
+    def interrupted_turn(self, name: str | None) -> None:
+        """While the disk works, a server hands over because it drains, or dies, before or after the sync."""
+        world = self.world
+        if name is None or name in world.paused or world.members[name].group is None:
             return
         batch = WriteBatch()
-        out = self.world.work(name, batch)
-        self.world.members[name].live.hand_over()
-        self.world.commit(name, batch)
-        self.world.finish(name, out)
+        out = world.work(name, batch)
+        what = self.rng.choice(("hand over", "die", "die after the sync"))
+        if what == "hand over":
+            world.members[name].live.hand_over()
+        if what != "die":
+            world.commit(name, batch)
+        if what == "hand over":
+            world.finish(name, out)
+        else:
+            self.crash(name)
 
     def crash(self, name: str) -> None:
         if self.world.members[name].group is not None:
