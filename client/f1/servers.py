@@ -229,7 +229,10 @@ class Servers:
         return response.ping
 
     def _nobody(self) -> F1Error:
-        reasons = "; ".join(f"{s.address}: {s.error.message if s.error else 'no answer'}" for s in self.all)
+        # What the transport says last is the cause: "Connection refused".
+        reasons = "; ".join(
+            f"{s.address}: {s.error.message.rsplit(': ', 1)[-1] if s.error else 'no answer'}" for s in self.all
+        )
         return F1Error(Code.UNAVAILABLE, f"no f1server answers ({reasons}); is the cluster up?")
 
     def pick(self, avoid: Iterable[Server] = ()) -> Server:

@@ -11,7 +11,7 @@ from f1.commands.options import DatabaseOption, HostOption, hosts_of, open_conne
 from f1.shell.backslash import read_text
 from f1.shell.render import Format
 from f1.shell.runner import Runner, finish, with_place
-from f1.statements import Piece, split_all
+from f1.statements import split_all
 from f1common.errors import Code, F1Error
 
 
@@ -52,11 +52,5 @@ def _run(host: str | None, database: str | None, form: Format, text: str, name: 
                 runner.run(piece)
             except F1Error as error:
                 sys.stdout.flush()
-                raise _placed(error, piece, name) from error
+                raise with_place(error, piece, name) from error
         finish(runner)
-
-
-def _placed(error: F1Error, piece: Piece, name: str) -> F1Error:
-    if not name and "line" not in error.details:
-        return error
-    return with_place(error, piece, name or "command")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from f1.loading.readers import Source
-from f1.loading.writes import Batch, NullKey, WriteMaker, root_width
+from f1.loading.writes import Batch, NullValue, WriteMaker, root_width
 from f1.metadata import Metadata, Table
 from f1.session import Session
 from f1common.errors import Code, F1Error
@@ -91,7 +91,8 @@ class Loader:
                 await asyncio.sleep(0)  # lets it go out while the next one is made
             if running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                failure = next((task.exception() for task in done if task.exception() is not None), None) or failure
+                errors = [caught for task in done if (caught := task.exception()) is not None]
+                failure = failure or (errors[0] if errors else None)
             exhausted = exhausted or failure is not None
         if failure is not None:
             raise failure
@@ -106,8 +107,8 @@ class Loader:
             self.progress.read = chunk.first_row + chunk.rows
             try:
                 yield from maker.batches(chunk, self._rows)
-            except NullKey as error:
-                text = f"{self._source.place(error.row)}: column {error.column} is part of the key and needs a value"
+            except NullValue as error:
+                text = f"{self._source.place(error.row)}: column {error.column} is NOT NULL and needs a value"
                 raise F1Error(Code.INVALID_ARGUMENT, text) from error
 
     async def _commit(self, batch: Batch) -> None:
@@ -145,8 +146,10 @@ class Loader:
         shown = error.details.get("key", "")
         if error.details.get("table", "").lower() != self._table.name.lower() or not shown:
             return batch.rows[0] if len(batch.rows) == 1 else None
-        found = [row for row, key in zip(batch.rows, batch.keys, strict=True) if shown.endswith(f"= ({_shown(key)})")]
-        return found[-1] if found else None
+        # Of a row without its parent, the key in the error is the beginning of the row's own.
+        width = shown.partition(") = (")[0].count(",") + 1
+        ends = [f"= ({_shown(key[:width])})" for key in batch.keys]
+        return next((row for row, end in zip(batch.rows, ends, strict=True) if shown.endswith(end)), None)
 
 
 def _shown(key: tuple[object, ...]) -> str:

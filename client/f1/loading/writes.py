@@ -52,12 +52,18 @@ class WriteMaker:
         self._rest = tuple(i for i in range(len(columns)) if i not in self._key)
 
     def batches(self, chunk: Chunk, rows_per_batch: int) -> Iterator[Batch]:
-        """Yield the rows of a chunk, by key, in batches that end where a directory ends if that is near."""
+        """Yield the rows of a chunk, by key, in batches that end where a directory ends if that is near.
+
+        Raises NullValue.
+        """
+        for column, array in zip(self._columns, chunk.arrays, strict=True):
+            if column.not_null and array.null_count:
+                raise NullValue(chunk.first_row + array.is_null().index(True).as_py(), column.name)
         values = [cells_of(array) for array in chunk.arrays]
         keys = list(zip(*(values[i] for i in self._key), strict=True)) if self._key else [()] * chunk.rows
         order: Sequence[int] = range(chunk.rows)
         if self._whole_key:
-            encoded = [self._encode_key(key, chunk.first_row + row) for row, key in enumerate(keys)]
+            encoded = [encode(key) for key in keys]
             order = sorted(order, key=encoded.__getitem__)
         start = 0
         while start < len(order):
@@ -69,13 +75,6 @@ class WriteMaker:
                 tuple(keys[row] for row in rows),
             )
             start = end
-
-    def _encode_key(self, key: tuple[Any, ...], row: int) -> bytes:
-        for position, value in zip(self._key, key, strict=True):
-            column = self._columns[position]
-            if value is None and column.not_null:
-                raise NullKey(row, column.name)
-        return encode(key)
 
     def _end(self, order: Sequence[int], keys: Sequence[tuple[Any, ...]], start: int, size: int) -> int:
         """Return where the batch from ``start`` ends: after ``size`` rows, or sooner where another directory begins."""
@@ -103,8 +102,8 @@ class WriteMaker:
         )
 
 
-class NullKey(Exception):
-    """A row without a value in a column of its key: ``row`` is its number in the file."""
+class NullValue(Exception):
+    """A row without a value in a column that needs one: ``row`` is its number in the file."""
 
     def __init__(self, row: int, column: str) -> None:
         super().__init__(row, column)

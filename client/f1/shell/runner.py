@@ -1,5 +1,6 @@
 """Runs statements and prints what comes of them: shared by ``f1 sql -c``, ``-f`` and the interactive shell."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 
 _PAGE_ROWS = 5_000
+# How servers name a place within a statement.
+_PLACE = re.compile(r" \(line \d+, column \d+\)$")
 
 
 class Runner:
@@ -76,14 +79,20 @@ def place_of(error: F1Error, piece: Piece) -> tuple[int, int] | None:
 
 
 def with_place(error: F1Error, piece: Piece, name: str) -> F1Error:
-    """Return the error with the place in the file or text ``name`` in its message."""
+    """Return the error with its place in the file ``name`` in the message, instead of that in the statement.
+
+    ``name`` empty: a text that has no name. Where an error has no place, that of its statement is named.
+    """
     place = place_of(error, piece)
     line, column = piece.line, piece.column
     if place is not None:
         line, column = piece.line + place[0] - 1, place[1] + (piece.column - 1 if place[0] == 1 else 0)
+    elif not name:
+        return error
+    where = f"{name}:{line}:{column}" if name else f"line {line}, column {column}"
     return F1Error(
         error.code,
-        f"{error.message} ({name}:{line}:{column})",
+        f"{_PLACE.sub('', error.message)} ({where})",
         retryable=error.retryable,
         ambiguous=error.ambiguous,
         details=error.details,
