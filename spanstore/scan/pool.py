@@ -27,7 +27,7 @@ from spanstore.scan.plan import ScanPlan
 
 _log = logging.getLogger(__name__)
 
-_CREDITS = 4
+_CREDITS = 3
 _STREAM_BYTES = 1 << 20
 _READER_CHECK_S = 5.0
 _STOP_S = 2.0

@@ -25,7 +25,7 @@ _CLIENT_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, Co
 
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 600_000
-_MAX_SCANS = 256
+_MAX_SCANS = 128
 
 
 class ScanService:

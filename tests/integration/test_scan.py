@@ -255,12 +255,12 @@ def test_a_client_that_goes_away_ends_its_scan(tmp_path: Path) -> None:
         assert len(running_scans) == 1
         await other.close()
         await batches.aclose()
-        await until(lambda: not any(worker.scans for worker in member.pool._workers), 1)
-        await until(lambda: member.views() == 0, 1)
+        await until(lambda: not any(worker.scans for worker in member.pool._workers), 10)
+        await until(lambda: member.views() == 0, 10)
         # And one that only loses interest, without saying so.
         async for _ in client.scan(EVERYTHING, COLUMNS):
             break
-        await until(lambda: not any(worker.scans for worker in member.pool._workers), 1)
+        await until(lambda: not any(worker.scans for worker in member.pool._workers), 10)
 
     with_cluster(tmp_path, test, groups=1)
 
