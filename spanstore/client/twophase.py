@@ -139,13 +139,19 @@ async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s:
         response = await router.send(group, request, timeout_s)
         return pb.PreparedIn(group=group, prepare_ts=response.prepare.prepare_ts)
 
-    results = await asyncio.gather(*(prepare(group) for group in groups), return_exceptions=True)
-    failures = [r for r in results if isinstance(r, BaseException)]
-    if failures:
-        # A definite refusal says more than a time-out beside it.
-        failures.sort(key=lambda f: isinstance(f, F1Error) and f.ambiguous)
-        raise failures[0]
-    return [r for r in results if isinstance(r, pb.PreparedIn)]
+    tasks = [asyncio.create_task(prepare(group), name=f"prepare in group {group}") for group in groups]
+    try:
+        # One refusal decides: whoever still waits for locks elsewhere only keeps others waiting.
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failures = [error for task in tasks if task.done() and (error := task.exception()) is not None]
+        if failures:
+            # A definite refusal says more than a time-out beside it.
+            failures.sort(key=lambda f: isinstance(f, F1Error) and f.ambiguous)
+            raise failures[0]
+        return [task.result() for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _resolve(router: Router, plan: Plan, cause: F1Error) -> Decision:
@@ -175,9 +181,9 @@ async def outcome(
 
 
 async def _abort_others(router: Router, plan: Plan, groups: list[int]) -> None:
-    await release(router, plan, plan.coordinator)
-    for group in groups:
-        await _decide(router, plan, group, None)
+    await asyncio.gather(
+        release(router, plan, plan.coordinator), *(_decide(router, plan, group, None) for group in groups)
+    )
 
 
 async def release(router: Router, plan: Plan, group: int) -> None:

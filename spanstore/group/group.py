@@ -154,7 +154,10 @@ class Group:
         elif self._serving():
             self._serving_tenure().handle(ticket)
         elif isinstance(ticket.request, Read | Settle) and ticket.request.timestamp > 0:
-            self._reads.append(ticket)
+            if len(self._reads) < self._config.max_parked:
+                self._reads.append(ticket)
+            else:
+                self._outbox.fail(ticket.reply, Code.OVERLOADED, "too many reads wait for this replica; retry later")
         else:
             self._outbox.send(ticket.reply, self._not_leader())
 

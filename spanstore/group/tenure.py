@@ -237,6 +237,8 @@ class Tenure:
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
         spans = reads.spans_of(request)
         if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):
+            if len(self._reads) >= self._config.max_parked:
+                raise F1Error(Code.OVERLOADED, "too many reads wait for running commits; retry later")
             self._reads.append(ticket)
             return
         answer = reads.answer(self._view(), self.group, request, ts, self._state.applied.index, self._config)

@@ -85,9 +85,22 @@ def test_refused_prepare_aborts_everywhere_and_is_told_as_it_is(code: Code) -> N
         assert why.code is code and not why.ambiguous
         await tier.world.sleep_us(1_000_000)
         assert not tier.of("commit")
-        assert [(r.group, r.decide.commit) for r in tier.requests if body(r) == "decide"] == [(2, False), (3, False)]
+        told = sorted((r.group, r.decide.commit) for r in tier.requests if body(r) == "decide")
+        assert told == [(2, False), (3, False)]
 
     talk(by_kind(prepare=lambda r: prepared(20) if r.group == 2 else error(code)), main)
+
+
+def test_one_refusal_decides_though_another_participant_still_waits_for_locks() -> None:
+    async def main(client: SpanClient, tier: Tier) -> None:
+        await client.range_map()
+        before = tier.world.now_us()
+        assert (await refusal(client, THREE)).code is Code.ABORTED
+        assert tier.world.now_us() - before < 100_000
+        await tier.world.sleep_us(100_000)
+        assert sorted(r.group for r in tier.requests if body(r) == "decide") == [2, 3]
+
+    talk(by_kind(prepare=lambda r: LOST if r.group == 2 else error(Code.ABORTED)), main)
 
 
 def test_silent_participant_aborts_and_says_that_nothing_happened() -> None:

@@ -301,3 +301,15 @@ def test_damaged_version_is_an_error_at_leader_and_follower_and_harms_nothing_el
         world.until(lambda: all(w.done for w in waits))
         assert [w.code for w in waits] == [Code.DATA_CORRUPTION] * 2
         assert value(world, "c", b"k", ts) == b"1"
+
+
+def test_too_many_waiting_reads_are_refused() -> None:
+    with group(max_parked=2) as world:
+        world.get("a", prepare(far("t1"), {b"k": b"v"}))
+        world.isolate("b")
+        world.run(5 * MS)
+        for name in "ab":
+            waiting = [world.ask(name, Read(world.true_ts, (b"k",))) for _ in range(3)]
+            world.run(5 * MS)
+            assert [w.code for w in waiting] == [None, None, Code.OVERLOADED]
+        assert value(world, "a", b"l") is None
