@@ -94,7 +94,15 @@ class SeedJob:
 
 # Everything that `make test-long` runs, the quickest to find a fault first. A simulator workload is one line, such as
 # SeedJob("ring", ("{python}", "-m", "MODULE", "{seed_from}", "{seed_to}"), range(10_000), 100)
-JOBS: tuple[Job, ...] = (PytestJob("pytest", "tests"),)
+JOBS: tuple[Job, ...] = (
+    PytestJob("pytest", "tests"),
+    SeedJob(
+        "databases",
+        ("{python}", "scripts/simulate_f1.py", "--keep-going", "--from", "{seed_from}", "--to", "{seed_to}"),
+        range(10_000, 11_000),
+        50,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

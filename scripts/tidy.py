@@ -293,7 +293,7 @@ def skipped_tests(source: Source) -> Iterator[Finding]:
 def dead_modules(sources: Sequence[Source], entry_points: Collection[str]) -> Iterator[Finding]:
     """Product modules that nothing but tests imports, and which no entry point or command line names.
 
-    The simulator under spanstore/testing is there for tests, so for it their imports count.
+    The simulators under spanstore/testing and f1server/testing are there for tests, so for them their imports count.
     """
     used = set(entry_points) | set(AWAITED)
     used_by_tests: set[str] = set()
@@ -303,7 +303,8 @@ def dead_modules(sources: Sequence[Source], entry_points: Collection[str]) -> It
     for source in sources:
         if not source.is_product or source.path.endswith(("__init__.py", "__main__.py")):
             continue
-        alive = used | used_by_tests if source.path.startswith("spanstore/testing/") else used
+        simulator = source.path.startswith(("spanstore/testing/", "f1server/testing/"))
+        alive = used | used_by_tests if simulator else used
         if source.module not in alive:
             yield source.finding(1, "dead-module", f"nothing imports {source.module}; use it or delete it")
 
