@@ -149,6 +149,12 @@ def rewrite(query: exp.Expr) -> None:
 # ---------------------------------------------------------------------- literals
 
 
+def _swap(node: exp.Expr, found: exp.Expr) -> None:
+    """Put ``found`` in the place of ``node``; what surrounds it still sees the type."""
+    found.meta.setdefault(META, infer(node))
+    node.replace(found)
+
+
 def _number(node: exp.Expr) -> None:
     if node.args.get("is_string"):
         return
@@ -188,7 +194,7 @@ def _parameter(node: exp.Expr) -> None:
     if not number.isdecimal() or not 1 <= int(number) <= 65_535:
         raise F1Error(Code.INVALID_ARGUMENT, "parameters are written ? or $1, $2, ...")
     kind = node.meta.get(PROTO_META) if node.meta else None
-    node.replace(_marker(f"{number}:{kind}" if kind else number))
+    _swap(node, _marker(f"{number}:{kind}" if kind else number))
 
 
 def _marker(name: str) -> exp.Var:
@@ -196,15 +202,15 @@ def _marker(name: str) -> exp.Var:
 
 
 def _now(node: exp.Expr) -> None:
-    node.replace(_marker(_NOW))
+    _swap(node, _marker(_NOW))
 
 
 def _today(node: exp.Expr) -> None:
-    node.replace(_cast_sql(_marker(_NOW), "DATE"))
+    _swap(node, _cast_sql(_marker(_NOW), "DATE"))
 
 
 def _time_of_day(node: exp.Expr) -> None:
-    node.replace(_cast_sql(_cast_sql(_marker(_NOW), "TIMESTAMP"), "TIME"))
+    _swap(node, _cast_sql(_cast_sql(_marker(_NOW), "TIMESTAMP"), "TIME"))
 
 
 # ---------------------------------------------------------------------- operators
@@ -241,7 +247,7 @@ def _like(node: exp.Expr) -> None:
         return
     # The backslash escapes in PostgreSQL, nothing does in DuckDB.
     escape = exp.Escape(expression=exp.Literal.string("\\"))
-    node.replace(escape)
+    _swap(node, escape)
     escape.set("this", node)
 
 
@@ -249,7 +255,7 @@ def _substring(node: exp.Expr) -> None:
     arguments = [a for key in ("this", "start", "length") if (a := node.args.get(key)) is not None]
     if node.args.get("start") is None:
         arguments.insert(1, exp.Literal.number(1))
-    node.replace(exp.Anonymous(this="f1_substr", expressions=arguments))
+    _swap(node, exp.Anonymous(this="f1_substr", expressions=arguments))
 
 
 # ---------------------------------------------------------------------- casts and types
@@ -264,7 +270,7 @@ def _cast_sql(node: exp.Expr, kind: str, known: SqlType | None = None) -> exp.Ca
 
 def _wrap(node: exp.Expr, kind: str, known: SqlType | None = None) -> None:
     cast = _cast_sql(exp.Null(), kind, known)
-    node.replace(cast)
+    _swap(node, cast)
     cast.set("this", node if not isinstance(node, exp.Binary) else exp.Paren(this=node))
 
 
@@ -275,10 +281,10 @@ def _cast(node: exp.Expr) -> None:
     if target.kind is Kind.STRING and not target.lists:
         _to_text(node, operand)
     elif target.kind is Kind.BOOL and operand.kind is Kind.STRING and not isinstance(node, exp.TryCast):
-        node.replace(exp.Anonymous(this="f1_bool", expressions=[node.this]))
+        _swap(node, exp.Anonymous(this="f1_bool", expressions=[node.this]))
         return
     elif target.kind is Kind.BYTES and operand.kind is Kind.STRING:
-        node.replace(exp.Anonymous(this="f1_to_bytes", expressions=[node.this]))
+        _swap(node, exp.Anonymous(this="f1_to_bytes", expressions=[node.this]))
         return
     elif operand.kind is Kind.TIMESTAMP and isinstance(kind, exp.DataType) and kind.this is exp.DType.TIME:
         _wrap(node.this, "TIMESTAMP")
@@ -296,7 +302,7 @@ def _to_text(node: exp.Expr, operand: SqlType) -> None:
     sizes = [p.name for p in node.args["to"].expressions if p.name.isdecimal()]
     if sizes:
         call = exp.Anonymous(this="left")
-        node.replace(call)
+        _swap(node, call)
         call.set("expressions", [node, exp.Literal.number(sizes[0])])
 
 
@@ -335,15 +341,15 @@ def _function(node: exp.Expr) -> None:
         "current_timestamp",
         "localtimestamp",
     ):
-        node.replace(_marker(_NOW))
+        _swap(node, _marker(_NOW))
         return
     if name in ("current_date", "today"):
-        node.replace(_cast_sql(_marker(_NOW), "DATE"))
+        _swap(node, _cast_sql(_marker(_NOW), "DATE"))
         return
     if REFUSED.fullmatch(name):
         raise F1Error(Code.NOT_FOUND, f"there is no function {name}")
     if name == "mod" and len(node.expressions) == 2:
-        node.replace(exp.Paren(this=exp.Mod(this=_paren(node.expressions[0]), expression=_paren(node.expressions[1]))))
+        _swap(node, exp.Paren(this=exp.Mod(this=_paren(node.expressions[0]), expression=_paren(node.expressions[1]))))
         return
     if name in _BY_NAME:
         _BY_NAME[name](node)
@@ -399,18 +405,18 @@ def _paren(node: exp.Expr) -> exp.Expr:
 
 
 def _explode(node: exp.Expr) -> None:
-    node.replace(exp.Anonymous(this="unnest", expressions=[node.this]))
+    _swap(node, exp.Anonymous(this="unnest", expressions=[node.this]))
 
 
 def _interval(node: exp.Expr) -> None:
     """INTERVAL '1 day 2 hours' has no unit; sqlglot splits simple ones, others are casts."""
     if node.args.get("unit") is None and node.this is not None:
-        node.replace(exp.Cast(this=node.this, to=exp.DataType.build("INTERVAL", dialect="duckdb")))
+        _swap(node, exp.Cast(this=node.this, to=exp.DataType.build("INTERVAL", dialect="duckdb")))
 
 
 def _named(name: str) -> Callable[[exp.Expr], None]:
     def put(node: exp.Expr) -> None:
-        node.replace(exp.Literal.string(name))
+        _swap(node, exp.Literal.string(name))
 
     return put
 
