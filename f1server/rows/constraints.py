@@ -137,6 +137,19 @@ class Constraints:
         others = (image for image in rows if image.table.id == target.table.id and image.now is not None)
         return any(_encoded(image.now or {}, ids) == wanted for image in others)
 
+    def undecided(self, ranges: Mapping[Range, Rows]) -> set[Range]:
+        """Return ranges that were cut short before a child was seen, and ask for them whole.
+
+        That takes rows of a table that was dropped and whose rows are not all deleted yet: nobody sees them any more.
+        """
+        found: set[Range] = set()
+        for _, child, span in self._children:
+            limit, rows = self.ranges.get(span, 0), ranges.get(span, [])
+            if limit and len(rows) >= limit and not self._has_rows(child, span, rows):
+                self.ranges[span] = 0
+                found.add(span)
+        return found
+
     # ------------------------------------------------------------------ the verdict
 
     def verify(self, read: ReadKey, ranges: Mapping[Range, Rows]) -> None:
@@ -145,7 +158,7 @@ class Constraints:
             if not self._row_is_there(key, read):
                 raise _no_parent(image, parent)
         for image, child, span in self._children:
-            if self._has_rows(span, ranges.get(span, [])):
+            if self._has_rows(child, span, ranges.get(span, [])):
                 raise _has_children(image, child)
         for reference in self._references:
             if not self._target_is_there(reference, read):
@@ -161,10 +174,12 @@ class Constraints:
         version = read(key)
         return version is not None and version.value is not None
 
-    def _has_rows(self, span: Range, rows: Rows) -> bool:
-        if any(image.now is not None for image in self.images.between(*span)):
+    def _has_rows(self, child: Table, span: Range, rows: Rows) -> bool:
+        """Tell whether rows of ``child`` remain; rows below them are the concern of the child that they lost."""
+        if any(image.now is not None and image.table.id == child.id for image in self.images.between(*span)):
             return True
-        return any(self.images.find(key) is None and split_row_key(self.schema, key) is not None for key, _ in rows)
+        unknown = (split_row_key(self.schema, key) for key, _ in rows if self.images.find(key) is None)
+        return any(found is not None and found[0].id == child.id for found in unknown)
 
     def _target_is_there(self, reference: Reference, read: ReadKey) -> bool:
         if reference.by_index is None:

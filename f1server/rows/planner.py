@@ -94,12 +94,14 @@ class WritePlanner:
 
         Raises, once the rows are known, what the writes do wrong: ALREADY_EXISTS, NOT_FOUND, INVALID_ARGUMENT.
         """
-        missing = self._missing(self._first)
-        if missing or self._constraints is not None:
-            return missing or self._missing(self._second_needs())
-        self.images()
-        constraints = self._settle()
-        self._constraints = constraints
+        if missing := self._missing(self._first):
+            return missing
+        if self._constraints is None:
+            self._constraints = self._settle()
+        if missing := self._missing(self._second_needs()):
+            return missing
+        for span in self._constraints.undecided(self._ranges):
+            del self._ranges[span]
         return self._missing(self._second_needs())
 
     def give(

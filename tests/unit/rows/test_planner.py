@@ -373,6 +373,25 @@ def test_a_cascade_stops_at_a_table_that_does_not_cascade(store: Store) -> None:
     assert not any(store.rows(schema).values())
 
 
+def test_rows_of_a_dropped_table_neither_block_nor_hide_what_does(store: Store) -> None:
+    columns = tuple(
+        Column(61 + i, name, kind(Kind.INT64)) for i, name in enumerate(("CustomerId", "CampaignId", "AdId"))
+    )
+    before = changed(SCHEMA, replace(CAMPAIGN, cascade=False))
+    with_ads = replace(before, tables=(*before.tables, Table(6, "Ad", 2, columns, key_column_ids=(61, 62, 63))))
+    run(store, customer(1), *(write(INSERT, "Campaign", 1, i) for i in (1, 2)), schema=with_ads)
+    run(store, *(LogicalWrite(INSERT, "Ad", {61: 1, 62: 1, 63: i}) for i in range(5)), schema=with_ads)
+    first, second = (write(DELETE, "Campaign", 1, i) for i in (1, 2))
+    gone = write(DELETE, "Customer", 1)
+    # The table is dropped, its rows are still there.
+    refused(store, Code.FAILED_PRECONDITION, "rows of Campaign", first, gone, schema=before)
+    assert [list(needs.limits.values()) for needs in store.rounds[1:]] == [[2], []]
+    run(store, first, schema=before)
+    refused(store, Code.FAILED_PRECONDITION, "rows of Campaign", gone, schema=before)
+    run(store, second, gone, schema=before)
+    assert not any(store.rows(before).values())
+
+
 def test_hidden_keys_are_not_shown(store: Store) -> None:
     table = Table(4, "T", 0, (Column(42, "_id", kind(Kind.INT64), hidden=True),), key_column_ids=(42,))
     schema = replace(SCHEMA, tables=(*SCHEMA.tables, table))
