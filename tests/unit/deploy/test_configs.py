@@ -14,7 +14,7 @@ from f1deploy.spec import ClusterSpec, Shape, plan
 
 def spec_with(*overrides: str) -> ClusterSpec:
     numbers = iter(range(20_000, 30_000))
-    spec = plan(Shape(), "tea", 7400, lambda: next(numbers))
+    spec = plan(Shape(f1servers=0), "tea", 7400, lambda: next(numbers))
     return ClusterSpec(**{name: getattr(spec, name) for name in spec.__struct_fields__} | {"overrides": overrides})
 
 

@@ -19,17 +19,23 @@ def ports() -> Callable[[], int]:
 
 def test_three_servers_lie_in_three_zones_and_clients_connect_to_port_and_after() -> None:
     spec = plan(Shape(), "c", 7400, ports())
-    assert [(p.name, p.kind, p.zone, p.address) for p in spec.processes] == [
-        ("span-a1", "spanserver", "a", "127.0.0.1:7400"),
-        ("span-b1", "spanserver", "b", "127.0.0.1:7401"),
-        ("span-c1", "spanserver", "c", "127.0.0.1:7402"),
+    assert [(p.name, p.kind, p.zone) for p in spec.processes] == [
+        ("span-a1", "spanserver", "a"),
+        ("span-b1", "spanserver", "b"),
+        ("span-c1", "spanserver", "c"),
+        ("f1-1", "f1server", "a"),
+        ("f1-2", "f1server", "b"),
     ]
+    assert [p.address for p in spec.f1servers()] == ["127.0.0.1:7400", "127.0.0.1:7401"]
+    assert not {p.port for p in spec.spanservers()} & {7400, 7401}
     assert [group.id for group in spec.groups] == [0, 1, 2, 3, 4]
     assert all(sorted(group.voters) == ["span-a1", "span-b1", "span-c1"] for group in spec.groups)
 
 
 def test_further_servers_are_second_in_their_zone() -> None:
-    spec = plan(Shape(spanservers=5, zones=2), "c", 0, ports())
+    storage_only = plan(Shape(f1servers=0), "c", 7400, ports())
+    assert [p.address for p in storage_only.processes] == ["127.0.0.1:7400", "127.0.0.1:7401", "127.0.0.1:7402"]
+    spec = plan(Shape(spanservers=5, f1servers=0, zones=2), "c", 0, ports())
     assert [p.name for p in spec.processes] == ["span-a1", "span-b1", "span-a2", "span-b2", "span-a3"]
 
 
@@ -57,7 +63,12 @@ def test_leadership_is_spread_over_zones() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "option"),
-    [(Shape(spanservers=0), "--spanservers"), (Shape(groups=0), "--groups"), (Shape(zones=27), "--zones")],
+    [
+        (Shape(spanservers=0), "--spanservers"),
+        (Shape(groups=0), "--groups"),
+        (Shape(zones=27), "--zones"),
+        (Shape(f1servers=-1), "--f1servers"),
+    ],
 )
 def test_impossible_shape_names_the_option(shape: Shape, option: str) -> None:
     with pytest.raises(F1Error, match=option) as raised:
@@ -67,12 +78,12 @@ def test_impossible_shape_names_the_option(shape: Shape, option: str) -> None:
 
 def test_ports_beyond_the_last_are_refused() -> None:
     with pytest.raises(F1Error, match="leaves no room for 3 ports"):
-        plan(Shape(), "c", 65_534, ports())
-    assert plan(Shape(), "c", 65_533, ports()).processes[-1].port == 65_535
+        plan(Shape(f1servers=0), "c", 65_534, ports())
+    assert plan(Shape(f1servers=0), "c", 65_533, ports()).processes[-1].port == 65_535
 
 
 def test_new_ports_keep_everything_else() -> None:
-    spec = plan(Shape(), "c", 0, ports())
+    spec = plan(Shape(f1servers=0), "c", 0, ports())
     moved = with_ports(spec, 9000, ports())
     assert [p.port for p in moved.processes] == [9000, 9001, 9002]
     assert (moved.groups, moved.ranges, moved.cluster_id) == (spec.groups, spec.ranges, "c")
