@@ -107,7 +107,7 @@ class StorageWork:
                 yield row.key, row
             if len(rows) < 2_000:
                 return
-            start = rows[-1].key + b"\x00"
+            start = rows[-1].key + b"\x01"
 
 
 async def _write_entries(

@@ -190,7 +190,7 @@ class StorageSource:
             yield self._batch(scan, rows)
 
     def _ranges(self, scan: TableScan) -> list[Span]:
-        return [(start, end or start + b"\x00") for start, end in self._spans(scan)]
+        return [(start, end or start + b"\x01") for start, end in self._spans(scan)]
 
     def _look_at(
         self, scan: TableScan, batch: pa.RecordBatch, columns: int, hides: Callable[[bytes], bool] | None
