@@ -77,7 +77,7 @@ def _batch(message: pb.ChangeBatch, images: "_Images") -> ChangeBatch:
             )
             for change in message.changes
         ),
-        len(message.other_roots),
+        max(len(message.other_roots), message.roots - 1),
     )
 
 

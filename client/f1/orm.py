@@ -4,11 +4,11 @@ All loading is explicit and says how many round trips it takes: there are no joi
 an attribute is touched, no sessions. Several loads go in one round (:func:`load_many`), and all children of an object
 are one range read, because their keys begin with its key::
 
-    class Customer(Model, table="Customer"): ...
-    class Campaign(Model, table="Campaign"): ...
+    class Customer(Model, key=["CustomerId"]): ...
+    class Campaign(Model, key=["CustomerId", "CampaignId"]): ...
 
     customer = Customer.get(tx, 7)
-    customer, campaigns = load_many(tx, Customer.by_keys([7]), Campaign.by_prefix(7))
+    customers, campaigns = load_many(tx, Customer.by_keys([7, 8]), Campaign.by_prefix(7))
     customer.Name = "new name"
     customer.save(tx)
 
@@ -40,18 +40,22 @@ class Load(Generic[M]):
 
 
 class Model:
-    """The base of classes whose objects are rows of one table: ``class Customer(Model, table="Customer")``.
+    """The base of classes whose objects are rows of one table: ``class Customer(Model, key=["CustomerId"])``.
 
-    ``columns``: what is loaded, by default all columns. Names of columns are attributes, with their letters as the
-    schema has them.
+    ``table``: its name, by default that of the class. ``key``: the columns of its primary key. ``columns``: what is
+    loaded, by default all columns. Columns are attributes, with their letters as the schema has them.
     """
 
     table: ClassVar[str] = ""
+    key: ClassVar[tuple[str, ...]] = ()
     columns: ClassVar[tuple[str, ...] | None] = None
 
-    def __init_subclass__(cls, *, table: str = "", columns: Sequence[str] | None = None) -> None:
-        """Take the name of the table and perhaps of the columns to load."""
+    def __init_subclass__(
+        cls, *, table: str = "", key: Sequence[str] = (), columns: Sequence[str] | None = None
+    ) -> None:
+        """Take the names of the table, its key and perhaps of the columns to load."""
         cls.table = table or cls.table or cls.__name__
+        cls.key = tuple(key) or cls.key
         if columns is not None:
             cls.columns = tuple(columns)
 
@@ -59,15 +63,17 @@ class Model:
         """Make an object that is not stored yet."""
         object.__setattr__(self, "_values", dict(values))
         object.__setattr__(self, "_changed", dict(values))
+        object.__setattr__(self, "_loaded", False)
 
     _values: dict[str, Any]
     _changed: dict[str, Any]
+    _loaded: bool
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the object of a stored row."""
         found = cls(**row)
-        found._changed.clear()
+        found._stored(None)
         return found
 
     def __getattr__(self, name: str) -> Any:
@@ -130,23 +136,26 @@ class Model:
     # ------------------------------------------------------------------------------------------------ writes
 
     def insert(self, target: Any) -> Any:
-        """Insert the row."""
+        """Insert the row, whole."""
         return _then(target.insert(self.table, self._values), self._stored)
 
     def save(self, target: Any) -> Any:
-        """Update the columns that were set since the object was loaded; insert it if it was not."""
-        return _then(target.upsert(self.table, self._values), self._stored)
+        """Update the columns that were set since the object was loaded; insert the row of a new object."""
+        if not self._loaded:
+            return self.insert(target)
+        return _then(target.update(self.table, self._key_row() | self._changed), self._stored)
 
-    def update(self, target: Any, key: Sequence[str]) -> Any:
-        """Update the columns that were set; ``key`` names the columns of the primary key."""
-        row = {name: self._values[name] for name in key} | self._changed
-        return _then(target.update(self.table, row), self._stored)
+    def delete(self, target: Any) -> Any:
+        """Delete the row."""
+        return target.delete(self.table, self._key_row())
 
-    def delete(self, target: Any, key: Sequence[str]) -> Any:
-        """Delete the row; ``key`` names the columns of the primary key."""
-        return target.delete(self.table, tuple(self._values[name] for name in key))
+    def _key_row(self) -> dict[str, Any]:
+        if not self.key:
+            raise TypeError(f"{type(self).__name__} does not name its key: class ...(Model, key=[...])")
+        return {name: self._values[name] for name in self.key}
 
     def _stored(self, _: Any) -> None:
+        object.__setattr__(self, "_loaded", True)
         self._changed.clear()
 
 

@@ -6,7 +6,7 @@ the rows, plus INSERT ... VALUES, ``UPDATE Account SET Balance = Balance + ? WHE
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,14 +70,22 @@ class Store:
             raise F1Error(Code.ABORTED, "its outcome was decided")
         for entry in commit.read_set:
             key: Any = tuples.decode(entry.key)[0]
-            ts = self.rows[key][0] if key in self.rows else 0
-            if ts != entry.ts:
+            if self.version(key) != entry.ts:
                 raise F1Error(Code.ABORTED, f"row {key} was changed", details={"key": entry.key.hex()})
-        ts = self.tick()
-        for write in commit.writes:
-            self.apply(write, ts)
+        ts = self.apply_all(commit.writes)
         self.outcomes[commit.commit_id] = ts
         return pb.CommitReply(commit_ts=ts, rows_affected=len(commit.writes))
+
+    def apply_all(self, writes: Iterable[pb.LogicalWrite]) -> int:
+        """Apply all writes or none."""
+        before, ts = dict(self.rows), self.tick()
+        try:
+            for write in writes:
+                self.apply(write, ts)
+        except F1Error:
+            self.rows = before
+            raise
+        return ts
 
     def apply(self, write: pb.LogicalWrite, ts: int) -> None:
         key: Any = decode_row(write.key)[ID]
@@ -90,6 +98,9 @@ class Store:
             self.rows.pop(key, None)
         else:
             self.rows[key] = (ts, {**self.rows.get(key, (0, {}))[1], ID: key, **columns})
+
+    def version(self, key: int) -> int:
+        return self.rows[key][0] if key in self.rows else 0
 
     def outcome(self, outcome: pb.Outcome) -> pb.OutcomeReply:
         ts = self.outcomes.setdefault(outcome.commit_id, None)
@@ -107,7 +118,8 @@ class FakeServer:
         self.requests: list[pb.Request] = []
         self.page_rows = 1_000_000
         self.cursors: dict[bytes, list[pa.RecordBatch]] = {}
-        self.handles: set[bytes] = set()
+        self.handles: dict[bytes, dict[int, int]] = {}
+        """Open pessimistic transactions, and the versions of the rows that they read: checked at the end, not locked."""
         self.server: Any = None
         self.port = 0
 
@@ -166,19 +178,18 @@ class FakeServer:
 
     def do_begin(self, begin: pb.Begin) -> pb.BeginReply:
         handle = f"{self.name}-{len(self.served)}".encode()
-        self.handles.add(handle)
+        self.handles[handle] = {}
         return pb.BeginReply(handle=handle, priority_ts=begin.priority_ts)
 
     def do_end(self, end: pb.End) -> pb.EndReply:
         if end.handle not in self.handles:
             raise F1Error(Code.ABORTED, "this server holds no such transaction")
-        self.handles.discard(end.handle)
+        seen = self.handles.pop(end.handle)
         if not end.commit:
             return pb.EndReply()
-        ts = self.store.tick()
-        for write in end.writes:
-            self.store.apply(write, ts)
-        return pb.EndReply(commit_ts=ts)
+        if any(self.store.version(key) != ts for key, ts in seen.items()):
+            raise F1Error(Code.ABORTED, "an older transaction took a lock")
+        return pb.EndReply(commit_ts=self.store.apply_all(end.writes))
 
     def do_fetch(self, fetch: pb.Fetch) -> pb.FetchReply:
         batches = self.cursors.get(fetch.cursor)
@@ -202,6 +213,8 @@ class FakeServer:
             batch = pa.RecordBatch.from_arrays(columns, names=names)
             infos = [pb.ColumnInfo(name=n, type=KINDS[n], nullable=True) for n in names]
             reply.results.append(pb.TableRows(columns=infos, arrow=ipc(batch.schema, [batch])))
+            for key in keys if read.txn.kind == pb.PESSIMISTIC else ():
+                self.handles[read.txn.handle].setdefault(key, self.store.version(key))
             if read.txn.kind == pb.OPTIMISTIC:
                 reply.read_set.extend(self._entry(key) for key in keys)
         return reply
@@ -285,8 +298,7 @@ class FakeServer:
         return {key: row for key, (_, row) in overlay.rows.items()}
 
     def _entry(self, key: int) -> pb.ReadSetEntry:
-        ts = self.store.rows[key][0] if key in self.store.rows else 0
-        return pb.ReadSetEntry(key=tuples.encode((key,)), ts=ts, table="Account")
+        return pb.ReadSetEntry(key=tuples.encode((key,)), ts=self.store.version(key), table="Account")
 
 
 class _Servicer(f1_pb2_grpc.F1ServerServicer):
