@@ -239,6 +239,7 @@ class Tenure:
         if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):
             if len(self._reads) >= self._config.max_parked:
                 raise F1Error(Code.OVERLOADED, "too many reads wait for running commits; retry later")
+            self._replica.want_ceiling(ts)
             self._reads.append(ticket)
             return
         answer = reads.answer(self._view(), self.group, request, ts, self._state.applied.index, self._config)

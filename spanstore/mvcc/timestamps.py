@@ -77,13 +77,15 @@ class TimestampOracle:
         return ts
 
     def read_ts(self, now: TTInterval, ceiling: int) -> int:
-        """Return the timestamp of a strong read: it sees every commit of this group that anybody was told of.
+        """Return the timestamp of a strong read: it sees every commit that anybody was told of before it arrived.
 
-        It is now, as far as the ceiling allows, and at least the last timestamp given out, which by itself is enough.
-        Only at the beginning of a term can that be above the ceiling; then the caller waits for a higher one.
+        At least the last timestamp given out here, and at least ``now.latest``: another group, as the coordinator, may
+        have given a transaction that is only prepared here any timestamp up to now. Where that lies above the ceiling,
+        nothing is promised; the caller waits for a higher one and observes the read then.
         """
-        ts = max(self._last_ts, min(now.latest, ceiling))
-        self._last_ts = ts
+        ts = max(self._last_ts, now.latest)
+        if ts <= ceiling:
+            self._last_ts = ts
         return ts
 
     def observe_read(self, ts: int, now: TTInterval, ceiling: int, max_skew_us: int) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from f1common.errors import Code
 from spanstore.group.config import GroupConfig
-from spanstore.group.requests import CommitReply, LockRead, Read, ReadReply
+from spanstore.group.requests import CommitReply, Decide, LockRead, Read, ReadReply
 from spanstore.testing.replicas import EPOCH, FAST, MS, Replicas
-from tests.unit.group.kit import code, commit, committed, far, group, lock, prepare, put, read_one, ref, value
+from tests.unit.group.kit import code, commit, committed, far, group, lock, prepare, prepared, put, read_one, ref, value
 
 HOUR = 3_600_000 * MS
 
@@ -284,3 +284,24 @@ def test_leader_by_hand_over_commits_above_what_the_old_one_read_at() -> None:
         if isinstance(read.answer, ReadReply):
             assert read.answer.versions == [None]
             assert write.of(CommitReply).ts > read.answer.timestamp
+
+
+def test_strong_read_under_a_ceiling_that_lags_sees_what_was_acknowledged_elsewhere() -> None:
+    """The coordinator is another group: its commit timestamp may lie above this group's ceiling, and has passed."""
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"old"})
+        leader = world.members["a"].live
+        ts = prepared(world.get("a", prepare(far("t1"), {b"k": b"new"})))
+        world.until(lambda: leader.replica.usable_ceiling < world.true_ts + 200 * MS)
+        world.held = {("b", "a"), ("c", "a")}  # nobody's promise arrives for most of a lease
+        world.until(lambda: leader.replica.usable_ceiling < world.true_ts - 20 * MS)
+        acknowledged = world.true_ts - 10 * MS
+        assert acknowledged > ts
+        read = world.ask("a", Read(0, (b"k",)))
+        world.step()
+        world.ask("a", Decide(far("t1"), acknowledged))
+        world.step()
+        assert leader.is_serving_leader() and not read.done
+        world.heal()
+        world.until(lambda: read.done)
+        assert read_one(read.answer) == b"new"

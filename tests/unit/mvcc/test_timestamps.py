@@ -77,14 +77,16 @@ def test_timestamps_from_too_far_ahead_are_refused() -> None:
     assert commit(oracle, above=NOW.latest + SKEW) == NOW.latest + SKEW + 1
 
 
-def test_a_strong_read_sees_what_was_given_out_and_stays_below_the_ceiling() -> None:
+def test_a_strong_read_sees_what_was_given_out_anywhere_and_promises_nothing_above_the_ceiling() -> None:
     oracle = TimestampOracle()
-    assert oracle.read_ts(NOW, 10_000) == 1010
     assert oracle.read_ts(NOW, 500) == 1010
-    fresh = TimestampOracle()
-    assert fresh.read_ts(NOW, 500) == 500
-    assert commit(fresh, ceiling=2000) == 1010
-    assert fresh.read_ts(NOW, 500) == 1010
+    assert oracle.last_ts == 0
+    assert commit(oracle, ceiling=2000) == 1010
+    assert oracle.read_ts(NOW, 10_000) == 1010
+    oracle.promise(1300)
+    assert oracle.read_ts(NOW, 10_000) == 1300
+    assert oracle.read_ts(TTInterval(1390, 1400), 10_000) == 1400
+    assert commit(oracle) == 1401
 
 
 def test_no_commit_at_or_below_a_read_that_was_observed() -> None:
@@ -127,8 +129,9 @@ def test_whatever_is_promised_stays_true(steps: list[tuple[str, int, int, int]])
                 promised = ts
             case "read":
                 ts = oracle.read_ts(now, ceiling)
-                assert ts >= promised
-                promised = ts
+                assert ts >= max(promised, latest)
+                if ts <= ceiling:
+                    promised = ts
             case "observe" if argument <= latest + SKEW:
                 oracle.observe_read(argument, now, ceiling, SKEW)
                 if argument <= ceiling:
