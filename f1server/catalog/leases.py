@@ -38,14 +38,6 @@ class _Reason(Enum):
     RENEWAL = "half of the lease is over"
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
-    """A schema and the timestamp at which the right to use it ends: the deadline of every commit made under it."""
-
-    schema: Schema
-    lease_end: int
-
-
 @dataclass(slots=True, eq=False)
 class _Held:
     """One database's lease."""
@@ -78,6 +70,26 @@ class _Held:
         return (min(ends), max(ends.values())) if ends else (0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A schema and the timestamp at which the right to use it ends, unless the lease is renewed meanwhile."""
+
+    schema: Schema
+    lease_end: int
+    _held: _Held | None = field(default=None, repr=False, compare=False)
+
+    def deadline(self) -> int:
+        """Return the latest timestamp of a commit that is made under this schema now: the lease's end as it is known.
+
+        While the version is in use, its renewals count for work that began before them.
+        """
+        held, version = self._held, self.schema.version
+        if held is None or held.stored.schema.version != version or not held.pins.get(version):
+            return self.lease_end
+        held.handed[version] = max(held.handed.get(version, 0), held.lease_end)
+        return max(self.lease_end, held.lease_end)
+
+
 class Use:
     """``async with leases.use(database) as leased``: a piece of work under one version of the schema."""
 
@@ -96,7 +108,7 @@ class Use:
         held.pins[version] = held.pins.get(version, 0) + 1
         held.handed[version] = max(held.handed.get(version, 0), held.lease_end)
         self._held = held
-        self._leased = Leased(held.stored.schema, held.lease_end)
+        self._leased = Leased(held.stored.schema, held.lease_end, held)
         return self._leased
 
     async def __aexit__(
@@ -106,7 +118,9 @@ class Use:
         held, leased = self._held, self._leased
         if held is None or leased is None:
             return
-        self._leases.release(held, leased.schema.version, 0 if _is_definite(error) else leased.lease_end)
+        version = leased.schema.version
+        until = max(leased.lease_end, held.handed.get(version, 0))
+        self._leases.release(held, version, 0 if _is_definite(error) else until)
 
 
 def _is_definite(error: BaseException | None) -> bool:

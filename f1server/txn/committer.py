@@ -184,7 +184,7 @@ class Committer:
         plan = planner.plan(unique)
         for write in plan.writes:
             tx.write(write.key, write.value, key_offset=write.key_offset, value_offsets=write.value_offsets)
-        ts = await tx.commit(deadline=leased.lease_end, timeout_s=timeout_s)
+        ts = await tx.commit(deadline=leased.deadline(), timeout_s=timeout_s)
         return Committed(ts, plan.rows_affected, plan.effects)
 
     async def _read(

@@ -82,7 +82,7 @@ class PessimisticTransactions:
         try:
             async with self._leases.use(item.database) as leased:
                 if not writes:
-                    return Committed(await item.tx.commit(deadline=leased.lease_end, timeout_s=timeout_s), 0)
+                    return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
                 filled = self._committer.fill(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
         except BaseException:

@@ -8,6 +8,7 @@ import pytest
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.codec import decode_schema
+from f1server.catalog.leases import Leased
 from f1server.catalog.schema import ElementState
 from f1server.catalog.store import SchemaStore, schema_key
 from spanstore.testing.sim import run_sim
@@ -250,6 +251,39 @@ def test_work_that_fails_with_an_unknown_end_counts_until_the_lease_ends():
                 raise F1Error(Code.ABORTED, "nothing happened")
         await a.ddl(U)
         assert cluster.storage.true_us() < leased.lease_end
+
+    sim(main)
+
+
+def test_renewals_count_for_work_that_is_under_way_and_changes_wait_for_it():
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        with pytest.raises(F1Error):
+            async with b.leases.use("default") as leased:
+                await asyncio.sleep(LEASE_US / 1e6 * 1.6)
+                assert cluster.storage.true_us() > leased.lease_end
+                deadline = leased.deadline()
+                assert deadline > cluster.storage.true_us()
+                await b.commit(Leased(leased.schema, deadline))
+                raise F1Error(Code.UNKNOWN_OUTCOME, "another commit, without an answer")
+        await a.ddl(T)
+        assert cluster.storage.true_us() > deadline
+
+    sim(main)
+
+
+def test_work_under_an_old_version_keeps_the_end_of_the_lease_it_was_given():
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        async with b.leases.use("default") as leased:
+            change = asyncio.create_task(a.ddl(T))
+            await asyncio.sleep(LEASE_US / 1e6 * 0.2)
+            assert (await b.leases.current("default")).schema.version > leased.schema.version
+            ends = [leased.deadline()]
+            await asyncio.sleep(LEASE_US / 1e6 * 0.7)
+            ends.append(leased.deadline())
+        await change
+        assert ends == [leased.lease_end] * 2
 
     sim(main)
 
