@@ -454,20 +454,22 @@ class ReadChangesReply(_message.Message):
     def __init__(self, batches: _Optional[_Iterable[_Union[ChangeBatch, _Mapping]]] = ..., resolved_ts: _Optional[int] = ...) -> None: ...
 
 class ChangeBatch(_message.Message):
-    __slots__ = ("root_table", "root_key", "commit_ts", "commit_id", "changes", "other_roots")
+    __slots__ = ("root_table", "root_key", "commit_ts", "commit_id", "changes", "other_roots", "roots")
     ROOT_TABLE_FIELD_NUMBER: _ClassVar[int]
     ROOT_KEY_FIELD_NUMBER: _ClassVar[int]
     COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     OTHER_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
     root_table: str
     root_key: bytes
     commit_ts: int
     commit_id: bytes
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     other_roots: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, root_table: _Optional[str] = ..., root_key: _Optional[bytes] = ..., commit_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., other_roots: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    roots: int
+    def __init__(self, root_table: _Optional[str] = ..., root_key: _Optional[bytes] = ..., commit_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., other_roots: _Optional[_Iterable[bytes]] = ..., roots: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("kind", "table", "table_id", "key", "before", "after", "columns")

@@ -78,6 +78,7 @@ def batch_to_pb(batch: ChangeBatch) -> pb.ChangeBatch:
         commit_id=batch.commit_id,
         changes=[change_to_pb(change) for change in batch.changes],
         other_roots=batch.other_roots,
+        roots=batch.roots,
     )
 
 
@@ -90,4 +91,5 @@ def batch_from_pb(message: pb.ChangeBatch) -> ChangeBatch:
         tuple(message.other_roots),
         message.commit_ts,
         message.commit_id,
+        message.roots,
     )

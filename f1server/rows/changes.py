@@ -21,6 +21,8 @@ from spanstore.client import Write
 
 BATCH_CELL = 1
 """The one cell of a stored batch: the bytes of a f1.db.ChangeBatch."""
+MAX_LINKS = 16
+"""How many other batches of its transaction each batch names."""
 
 
 class ChangeKind(IntEnum):
@@ -53,7 +55,9 @@ class ChangeBatch:
     """All changes of one transaction under one root row, in key order: parents before children.
 
     ``other_roots`` are the storage keys of the root rows of the transaction's other batches, which have the same
-    ``commit_ts`` and ``commit_id``. ``commit_ts`` is 0 until the batch has been read back.
+    ``commit_ts`` and ``commit_id``; in a transaction with more than :data:`MAX_LINKS` of them, only its first batch in
+    key order names all, and the others name that one: a bulk load would write more links than rows. ``roots`` is the
+    number of the transaction's batches. ``commit_ts`` is 0 until the batch has been read back.
     """
 
     root_table: str
@@ -62,6 +66,7 @@ class ChangeBatch:
     other_roots: tuple[bytes, ...] = ()
     commit_ts: int = 0
     commit_id: bytes = b""
+    roots: int = 1
 
 
 def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: Row | None) -> Change | None:
@@ -106,16 +111,20 @@ def batches_of(schema: Schema, changes: Iterable[tuple[Table, Change]], commit_i
         storage_key = layout(schema, where.root).row_key(root_key)
         grouped.setdefault(storage_key, (where.root, root_key, []))[2].append(change)
     roots = tuple(sorted(grouped))
+    links = _links(roots)
     return {
         storage_key: ChangeBatch(
-            root.name,
-            root_key,
-            tuple(found),
-            tuple(other for other in roots if other != storage_key),
-            commit_id=commit_id,
+            root.name, root_key, tuple(found), links[storage_key], commit_id=commit_id, roots=len(roots)
         )
         for storage_key, (root, root_key, found) in sorted(grouped.items())
     }
+
+
+def _links(roots: tuple[bytes, ...]) -> dict[bytes, tuple[bytes, ...]]:
+    """Return, for each of a transaction's root rows, those that its batch names."""
+    if len(roots) - 1 <= MAX_LINKS:
+        return {root: tuple(other for other in roots if other != root) for root in roots}
+    return {**dict.fromkeys(roots, roots[:1]), roots[0]: roots[1:]}
 
 
 def batch_prefix(root_row_key: bytes) -> bytes:
@@ -133,7 +142,7 @@ def batch_write(root_row_key: bytes, batch: ChangeBatch) -> Write:
 
 def encode_batch(batch: ChangeBatch) -> bytes:
     """Return the bytes of the f1.db.ChangeBatch, without what the key says."""
-    message = pb.ChangeBatch(root_table=batch.root_table, other_roots=batch.other_roots)
+    message = pb.ChangeBatch(root_table=batch.root_table, other_roots=batch.other_roots, roots=batch.roots)
     for change in batch.changes:
         message.changes.append(change_to_pb(change))
     return message.SerializeToString(deterministic=True)
@@ -177,11 +186,14 @@ def decode_batch(root_key: tuple[Value, ...], commit_ts: int, commit_id: bytes, 
         changes = tuple(change_from_pb(change) for change in message.changes)
     except Exception as error:
         raise F1Error(Code.DATA_CORRUPTION, f"a change batch of {commit_ts} cannot be read: {error}") from error
-    return ChangeBatch(message.root_table, root_key, changes, tuple(message.other_roots), commit_ts, commit_id)
+    others = tuple(message.other_roots)
+    roots = message.roots or len(others) + 1
+    return ChangeBatch(message.root_table, root_key, changes, others, commit_ts, commit_id, roots)
 
 
 __all__ = [
     "BATCH_CELL",
+    "MAX_LINKS",
     "Change",
     "ChangeBatch",
     "ChangeKind",

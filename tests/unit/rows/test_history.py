@@ -25,7 +25,7 @@ from f1server.history import (
     split_batch_key,
     with_history,
 )
-from f1server.rows.changes import Change, ChangeBatch, ChangeKind
+from f1server.rows.changes import MAX_LINKS, Change, ChangeBatch, ChangeKind
 from f1server.rows.coerce import coerce_column
 from f1server.rows.keys import row_key
 from f1server.rows.values import Row
@@ -76,6 +76,19 @@ def test_a_transaction_leaves_a_batch_under_each_root_that_it_touches() -> None:
         Change(ChangeKind.DELETE, "Campaign", 2, (1, 7), {23: "x"}, {}, ("Name",)),
     )
     assert batches["Keyword", (5,), b"two"].other_roots == (customer_1,)
+    for batch in batches.values():
+        assert batch_from_pb(batch_to_pb(batch)) == batch
+
+
+def test_in_a_transaction_with_many_roots_the_first_batch_names_them_all() -> None:
+    store = Store()
+    last = MAX_LINKS + 2
+    store.run(BARE, [customer(i, Name="a") for i in range(1, last + 1)])
+    batches = {b.root_key[0]: b for b in store.batches(BARE)}
+    keys = [row_key(BARE, CUSTOMER, (i,)) for i in range(1, last + 1)]
+    assert batches[1].other_roots == tuple(keys[1:])
+    assert {batches[i].other_roots for i in range(2, last + 1)} == {(keys[0],)}
+    assert {b.roots for b in batches.values()} == {last}
     for batch in batches.values():
         assert batch_from_pb(batch_to_pb(batch)) == batch
 
