@@ -233,6 +233,8 @@ def _number(value: float | Decimal, kind: Kind) -> Value | Unfit:
         match kind:
             case Kind.INT64:
                 whole = int(value)
+                if isinstance(value, float) and abs(whole) >= 1 << 53:
+                    return UNFIT  # compared as DOUBLE, in which neighbours are equal
                 return whole if whole == value and INT64_MIN <= whole <= INT64_MAX else UNFIT
             case Kind.DOUBLE:
                 # DuckDB compares DECIMAL with DOUBLE as DOUBLE; few digits are converted the same way everywhere.

@@ -173,10 +173,8 @@ def tokenize(sql: str) -> list[Token]:
         cause = str(error.__cause__ or error.__context__ or error)
         place = re.search(r"from (\d+):(\d+)", cause)
         missing = re.search(r"Missing (\S+)", cause)
-        lines = sql.split("\n")
-        offset = len(sql)
-        if place and int(place[1]) <= len(lines):
-            offset = sum(len(line) + 1 for line in lines[: int(place[1]) - 1]) + max(0, int(place[2]) - 1)
+        # The second number counts from the beginning of the text.
+        offset = min(int(place[2]), len(sql)) if place else len(sql)
         said = f"a text that begins here has no closing {missing[1]}" if missing else "this cannot be read as SQL"
         raise position(sql, offset).error(Code.INVALID_ARGUMENT, said) from None
 
@@ -379,9 +377,10 @@ def _proto_type(source: Tokens, index: int, found: list[Token]) -> int:
     name = ""
     index += 2
     while index < len(source.tokens) and source.word(index) != ">":
-        name += str(source.tokens[index].text)
+        name += str(source.tokens[index].text) + " "
         index += 1
-    if not re.fullmatch(r"\w+(\.\w+)*", name) or index >= len(source.tokens):
+    name = name.replace(" . ", ".").strip()
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) or index >= len(source.tokens):
         raise source.error(index, "expected PROTO<the full name of a message>")
     found.append(_with_text(token, TokenType.IDENTIFIER, f"PROTO<{name}>"))
     return index + 1

@@ -4,8 +4,8 @@
     query TYPES                                                     then one row on each line after `----`
     proto                                                           then a .proto file, up to `end`
 
-Values are separated by one space; NULL is NULL, an empty text (empty), bytes hexadecimal. Every file runs also with each
-rule turned off, with all of them off, and with batches of one to three rows: the answers must be the same.
+Values are separated by one space; NULL is NULL, an empty text (empty), bytes hexadecimal. Every file runs also with
+each rule turned off, with all of them off, and with batches of one to three rows: the answers must be the same.
 """
 
 import re
