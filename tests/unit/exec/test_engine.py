@@ -57,7 +57,8 @@ class ArrowSource:
 
 def schema_of(ddl: str) -> Schema:
     ids = itertools.count(64)
-    return compile_sources("d", parse_ddl(ddl), [], lambda: next(ids))
+    statements: list[Any] = list(parse_ddl(ddl))
+    return compile_sources("d", statements, [], lambda: next(ids))
 
 
 def bound(schema: Schema, sql: str, params: Sequence[object] = ()) -> BoundQuery:
@@ -209,7 +210,12 @@ def test_a_cancelled_query_stops() -> None:
 
 
 TEXTS = st.sampled_from(
-    ["SELECT", "FROM", "WHERE", "T", "Id", "Name", "t.Id", "1", "'x'", "(", ")", ",", "*", "=", "+", "-", "<", "AS", "OF", "JOIN", "LEFT", "ON", "GROUP", "BY", "ORDER", "LIMIT", "UNION", "ALL", "CAST", "(", "Id", "AS", "STRING", ")", "COUNT(*)", "SUM(Id)", "x", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "AND", "NOT", "IN", "IS", "NULL", "EXISTS", "(SELECT", "1)", "DISTINCT", "OVER", "()", "WITH"]
+    [
+        *("SELECT", "FROM", "WHERE", "T", "Id", "Name", "t.Id", "1", "'x'", "(", ")", ",", "*", "="),
+        *("+", "-", "<", "AS", "OF", "JOIN", "LEFT", "ON", "GROUP", "BY", "ORDER", "LIMIT", "UNION", "ALL"),
+        *("CAST", "(", "Id", "AS", "STRING", ")", "COUNT(*)", "SUM(Id)", "x", "CASE", "WHEN", "THEN", "ELSE", "END"),
+        *("BETWEEN", "AND", "NOT", "IN", "IS", "NULL", "EXISTS", "(SELECT", "1)", "DISTINCT", "OVER", "()", "WITH"),
+    ]
 )
 
 

@@ -6,6 +6,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,8 @@ CREATE VIEW Big AS SELECT CustomerId AS Customer, CampaignId AS Id, Name FROM Ca
 
 def adwords() -> Schema:
     ids = iter(range(64, 1000))
-    return compile_sources("d", parse_ddl(DDL), [("adwords.proto", PROTO)], lambda: next(ids))
+    statements: list[Any] = list(parse_ddl(DDL))
+    return compile_sources("d", statements, [("adwords.proto", PROTO)], lambda: next(ids))
 
 
 def plan(schema: Schema, sql: str) -> str:
@@ -52,10 +54,9 @@ def plan(schema: Schema, sql: str) -> str:
     inner = statement.statement
     if isinstance(inner, QueryStatement):
         as_of = inner.as_of.copy() if inner.as_of is not None else None
-        bound = prepare(schema, inner.sql, inner.ast.copy(), as_of).bind(PARAMS, 0)
+        found = explain(prepare(schema, inner.sql, inner.ast.copy(), as_of).bind(PARAMS, 0))
     else:
-        bound = prepare_dml(schema, inner).bind(PARAMS, 0)
-    found = explain(bound)
+        found = explain(prepare_dml(schema, inner).bind(PARAMS, 0))
     json.dumps(found)
     return "\n".join(as_text(found))
 

@@ -137,7 +137,27 @@ def test_create_table_as_keeps_the_query() -> None:
 
 
 WORDS = st.sampled_from(
-    ["SELECT", "FROM", "WHERE", "a", "b", "t", "1", "'x'", "(", ")", ",", ".", "*", "=", "+", "-", "AS", "OF", "PROTO", "JOIN", "LEFT", "ON", "GROUP", "BY", "ORDER", "LIMIT", "?", "UNION", "CAST", "::", "<", ">", "PROTO<", "INSERT", "INTO", "VALUES", "UPDATE", "SET", "DELETE", "EXPLAIN", "WITH", "RECURSIVE", "CASE", "WHEN", "END", "BETWEEN", "AND", "NOT", "IN", "IS", "NULL", "[", "]", ";", "$1"]
+    [
+        *("SELECT", "FROM", "WHERE", "a", "b", "t", "1", "'x'", "(", ")", ",", ".", "*", "="),
+        *("+", "-", "AS", "OF", "PROTO", "JOIN", "LEFT", "ON", "GROUP", "BY", "ORDER", "LIMIT", "?", "UNION"),
+        *(
+            "CAST",
+            "::",
+            "<",
+            ">",
+            "PROTO<",
+            "INSERT",
+            "INTO",
+            "VALUES",
+            "UPDATE",
+            "SET",
+            "DELETE",
+            "EXPLAIN",
+            "WITH",
+            "RECURSIVE",
+        ),
+        *("CASE", "WHEN", "END", "BETWEEN", "AND", "NOT", "IN", "IS", "NULL", "[", "]", ";", "$1"),
+    ]
 )
 
 
