@@ -18,7 +18,7 @@ class Source(Protocol):
         """Start the scans of one statement; the answers are in their order.
 
         The columns of the batches are those of ``scan.columns``, in that order, with the types of
-        :func:`f1server.exec.arrow_types.type_of` (names do not matter). Rows beyond what a scan's spans and predicates
-        ask for are allowed, except where ``scan.is_point``; each row comes once. Raises F1Error.
+        :func:`f1server.exec.arrow_types.type_of` (names do not matter). Each row comes once. Spans of the primary key
+        are kept exactly; rows that fail predicates, or lie outside ``index_spans``, are allowed. Raises F1Error.
         """
         ...

@@ -24,10 +24,14 @@ def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
             operators.insert(0, {"operator": "as of", "timestamp": query.as_of})
     if isinstance(bound, BoundDml):
         operators += _writes(bound)
-    reason = "a point read" if query is not None and query.picks is not None else "the planner spreads no query yet"
+    reason = "the planner spreads no query yet"
+    if isinstance(bound, BoundDml):
+        reason = "statements that write run on one server"
+    elif bound.picks is not None:
+        reason = "only keys: there is nothing to evaluate"
     return {
         "execution": "central",
-        "reason": reason if not isinstance(bound, BoundDml) else "statements that write run on one server",
+        "reason": reason,
         "parts": [{"id": 0, "workers": 1, "inputs": [], "operators": operators}],
     }
 

@@ -1,6 +1,7 @@
 """What a plan reads from tables: the contract between plans and the storage behind them.
 
-A scan may give more rows than its spans and predicates say (DuckDB checks every condition again), never fewer.
+A scan may give more rows than its index spans and predicates say (DuckDB checks every condition again), never fewer;
+spans of the primary key are exact.
 """
 
 from dataclasses import dataclass
