@@ -41,7 +41,7 @@ from spanstore.mvcc.placeholders import check_places
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
 from spanstore.paxos.effects import Effects
-from spanstore.paxos.messages import HardState, Message
+from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
 from spanstore.paxos.replica import Replica, Role
 from spanstore.placement.range_map import OwnedRanges
 from spanstore.txn import outcomes
@@ -124,6 +124,8 @@ class Group:
         self._reader = reader
         self._now = now
         self._on_applied = on_applied
+        self.clocks_ahead: dict[str, int] = {}
+        """Peers whose messages are refused, and by how many microseconds they are too far ahead of the clock here."""
 
     # ------------------------------------------------------------------ turns
 
@@ -136,7 +138,17 @@ class Group:
             self._tenure.begin_turn(reader, now)
 
     def on_peer(self, sender: str, message: Message) -> None:
-        """Take in a Paxos message."""
+        """Take in a Paxos message, unless it would drag this group's time along with a clock that is wrong."""
+        match message:
+            case Accept(ceiling=ts) | Promise(ceiling=ts) | TransferLeadership(highest_ts=ts):
+                # A leader asks for a lease ahead, or for what a client saw, which may be ahead of its clock in turn.
+                ahead = ts - self._now.tt.latest - self._config.paxos.lease_us - 2 * self._config.max_skew_us
+                if ahead > 0:
+                    self.clocks_ahead[sender] = ahead
+                    return
+                self.clocks_ahead.pop(sender, None)
+            case _:
+                pass  # these carry no time
         self.replica.step(sender, message, self._now)
 
     def on_request(self, ticket: Ticket) -> None:

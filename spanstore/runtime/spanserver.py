@@ -87,6 +87,7 @@ class SpanServer:
         self._wake = asyncio.Event()
         self._stopping = False
         self._due: dict[int, int] = {}
+        self._clocks_reported: dict[int, set[str]] = {}
         now = clock.sample()
         with engine.snapshot() as reader:
             self.groups: dict[int, Group] = {
@@ -198,7 +199,18 @@ class SpanServer:
                 group.on_request(item.ticket)
         for number in sorted(due):
             self.groups[number].tick()
+        for number in active:
+            self._report_clocks(number, self.groups[number].clocks_ahead)
         return active
+
+    def _report_clocks(self, number: int, ahead: Mapping[str, int]) -> None:
+        """Say once about each leader that its clock and the one here differ by more than clocks may."""
+        known = self._clocks_reported.setdefault(number, set())
+        for sender in sorted(ahead.keys() - known):
+            text = "group %d: %s leads by a clock that is ahead of this server's by %d us more than clocks may differ; "
+            _log.error(text + "it is refused: repair its clock, or this server's", number, sender, ahead[sender])
+        known.clear()
+        known.update(ahead)
 
     def _deliver(self, active: list[int]) -> None:
         now = self._clock.sample()

@@ -187,24 +187,27 @@ def test_clock_of_the_leader_steps_back_by_an_hour(kind: str) -> None:
         world.until(lambda: waits.done and parked.done)
 
 
-def test_new_leader_of_a_group_whose_last_leader_was_ahead_survives_strong_reads() -> None:
-    """Its floor is the other's ceiling, an hour away: strong reads wait, nothing breaks and nothing goes back."""
+def test_group_whose_clocks_were_all_an_hour_ahead_waits_for_the_present_and_goes_on() -> None:
     with group() as world:
-        world.members["a"].skew_us = HOUR
+        for member in world.members.values():
+            member.skew_us = HOUR
         world.run(100 * MS)
         ts = committed(world.get("a", commit(ref("t1", created=EPOCH + HOUR), {b"k": b"v"})))
         assert ts > world.true_ts + HOUR - 10 * MS
-        world.isolate("a")
-        world.elect("b")
-        strong = world.ask("b", Read(0, (b"k",)), timeout_us=100 * MS)
-        write = world.ask("b", commit(ref("t2"), {b"k": b"w"}), timeout_us=100 * MS)
-        world.run(300 * MS)
-        assert "b" not in world.crashed and world.leader() == "b"
-        assert code(world.get("b", Read(world.true_ts + 2 * HOUR, (b"k",)))) is Code.CLOCK_SKEW
-        world.time += 2 * HOUR
-        world.until(lambda: strong.done and write.done)
-        if write.code is None:
-            assert write.of(CommitReply).ts > ts
+        for member in world.members.values():
+            member.skew_us = 0
+        old = world.ask("a", Read(world.true_ts - 1, (b"k",)))
+        strong = world.ask("a", Read(0, (b"k",)), timeout_us=100 * MS)
+        write = world.ask("a", commit(ref("t2"), {b"k": b"w"}), timeout_us=100 * MS)
+        world.run(1_000 * MS)
+        assert not world.crashed and read_one(old.answer) is None
+        world.time += HOUR
+        world.run(1_000 * MS)
+        assert strong.done and write.done
+        leader = world.leader()
+        assert leader is not None
+        assert value(world, leader, b"k") == (b"w" if write.code is None else b"v")
+        assert committed(world.get(leader, commit(ref("t3", created=EPOCH + HOUR), {b"k": b"x"}))) > ts
 
 
 def test_locked_read_gives_the_newest_version_whatever_the_clock_says() -> None:
@@ -305,3 +308,39 @@ def test_strong_read_under_a_ceiling_that_lags_sees_what_was_acknowledged_elsewh
         world.heal()
         world.until(lambda: read.done)
         assert read_one(read.answer) == b"new"
+
+
+def test_leader_an_hour_ahead_is_refused_and_drags_nobody_along() -> None:
+    with group() as world:
+        ts = put(world, "a", "t0", {b"k": b"v"})
+        world.members["a"].skew_us = HOUR
+        world.until(lambda: world.leader() not in (None, "a"), within_us=5_000 * MS)
+        leader = world.leader() or ""
+        assert world.members[leader].live.clocks_ahead.get("a", HOUR) > HOUR // 2
+        for n in range(3):
+            later = put(world, leader, f"t{n + 1}", {b"k": b"%d" % n})
+            assert ts < later < world.true_ts
+            ts = later
+        # Its clock is repaired: it follows. Until the ceiling that it gave itself has passed, it cannot lead or elect.
+        world.members["a"].skew_us = 0
+        world.run(500 * MS)
+        assert value(world, "a", b"k", ts) == b"2"
+        world.time += HOUR
+        world.run(1_000 * MS)
+        world.lead("a")
+        assert value(world, "a", b"k") == b"2"
+        assert committed(world.get("a", commit(ref("t9", created=EPOCH + HOUR), {b"k": b"9"}))) > ts
+        assert not any(m.live.clocks_ahead for m in world.members.values())
+
+
+def test_follower_an_hour_behind_refuses_alone_and_the_others_go_on() -> None:
+    with group() as world:
+        world.members["c"].skew_us = -HOUR
+        world.run(500 * MS)
+        assert world.leader() == "a"
+        put(world, "a", "t1", {b"k": b"v"})
+        assert world.members["c"].live.clocks_ahead["a"] > HOUR // 2
+        world.members["c"].skew_us = 0
+        world.run(500 * MS)
+        assert not world.members["c"].live.clocks_ahead
+        assert value(world, "c", b"k", world.true_ts - 100 * MS) == b"v"
