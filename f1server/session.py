@@ -150,16 +150,14 @@ class Frontend:
         reads = [_table_read(r) for r in request.reads]
         writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay", txn.read_ts)
         if txn.kind == pb.PESSIMISTIC:
-            held = self._pessimistic.find(txn.handle)
-            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.tx)
-            held.busy += 1
+            held = self._pessimistic.find(txn.handle, database)
+            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held)
             try:
-                results = await nosql.read(reader, reads)
+                with held.working():
+                    results = await nosql.read(reader, reads)
             except F1Error:
-                await self._pessimistic.fail(txn.handle)
+                await self._pessimistic.failed(txn.handle)
                 raise
-            finally:
-                held.busy -= 1
             return pb.ReadReply(results=[_rows(r) for r in results])
         timestamp = request.timestamp or txn.read_ts or await self.read_timestamp(txn.kind)
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
@@ -210,7 +208,7 @@ class Frontend:
         if not request.commit:
             await self._pessimistic.rollback(request.handle)
             return pb.EndReply()
-        done = await self._pessimistic.commit(request.handle, writes_from_pb(request.writes))
+        done = await self._pessimistic.commit(request.handle, database, writes_from_pb(request.writes))
         return pb.EndReply(commit_ts=done.ts)
 
     # ------------------------------------------------------------------ schema

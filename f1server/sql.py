@@ -136,6 +136,12 @@ class SqlRunner:
 
     async def run(self, request: SqlRequest) -> SqlAnswer:
         """Run one statement. Raises F1Error, with the place in the text where there is one."""
+        if request.kind == "PESSIMISTIC":
+            with self._pessimistic_.find(request.handle, request.database).working():
+                return await self._run_one(request)
+        return await self._run_one(request)
+
+    async def _run_one(self, request: SqlRequest) -> SqlAnswer:
         statements = parse(request.sql)
         if len(statements) != 1:
             count = "no" if not statements else f"{len(statements)}"
@@ -206,8 +212,8 @@ class SqlRunner:
         if request.kind == "PESSIMISTIC":
             if as_of is not None:
                 raise F1Error(Code.FAILED_PRECONDITION, "AS OF reads the past, which locks cannot hold; use a snapshot")
-            held = self._pessimistic_.find(request.handle)
-            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.tx)
+            held = self._pessimistic_.find(request.handle, request.database)
+            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held)
         if as_of is not None and request.writes:
             raise F1Error(Code.FAILED_PRECONDITION, "AS OF does not see what the transaction has written; commit first")
         timestamp = as_of or request.read_ts
@@ -218,9 +224,9 @@ class SqlRunner:
         return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect)
 
     async def _failed(self, request: SqlRequest) -> None:
-        """A statement that failed under locks ends its transaction: some of them may be lost."""
+        """A statement that lost locks ends its transaction."""
         if request.kind == "PESSIMISTIC":
-            await self._pessimistic_.fail(request.handle)
+            await self._pessimistic_.failed(request.handle)
 
     @property
     def _committer_(self) -> Committer:
@@ -279,8 +285,13 @@ class SqlRunner:
     async def _locked(self, request: SqlRequest, statement: DmlStatement, priority_ts: int) -> SqlAnswer:
         """Run a statement as a pessimistic transaction of its own."""
         held = self._pessimistic_.begin(request.database, priority_ts)
-        answer = await self._change(replace(request, kind="PESSIMISTIC", handle=held.handle), statement)
-        done = await self._pessimistic_.commit(held.handle, answer.writes)
+        try:
+            with held.working():
+                answer = await self._change(replace(request, kind="PESSIMISTIC", handle=held.handle), statement)
+        except BaseException:
+            await self._pessimistic_.rollback(held.handle)
+            raise
+        done = await self._pessimistic_.commit(held.handle, request.database, answer.writes)
         answer.commit_ts = done.ts
         answer.writes = ()
         return answer

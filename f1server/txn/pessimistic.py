@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
@@ -11,7 +12,7 @@ from f1common.ids import new_id
 from f1server.catalog.leases import SchemaLeases
 from f1server.rows.writes import LogicalWrite
 from f1server.txn.committer import Committed, Committer
-from spanstore.client import SpanClient, Transaction
+from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction
 
 IDLE_S = 10.0
 """F1 section 5: idle transactions are killed after ten seconds, or their locks would stop everybody."""
@@ -27,9 +28,33 @@ class Open:
     unique: bytes
     created_ts: int
     last_used: float
-    busy: int = 0
+    running: int = 0
+    """Requests that are being served."""
     ended: bool = False
-    writes: list[LogicalWrite] = field(default_factory=list)
+    broken: bool = False
+    """A read failed on its way: nobody knows which of its locks are held."""
+
+    async def read(
+        self, keys: Sequence[bytes] = (), ranges: Sequence[KeyRange] = (), *, exclusive: bool = False
+    ) -> ReadResult:
+        """Lock and read rows. Raises ABORTED if the transaction is over, as by another request for it."""
+        if self.ended or self.broken:
+            raise F1Error(Code.ABORTED, "the transaction ended while a statement of it was running; run it again")
+        try:
+            return await self.tx.read(keys, ranges, exclusive=exclusive)
+        except BaseException:
+            self.broken = True
+            raise
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While a request is served the transaction is not idle, however long that takes."""
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self.last_used = asyncio.get_running_loop().time()
 
 
 class PessimisticTransactions:
@@ -62,9 +87,11 @@ class PessimisticTransactions:
         self._open[item.handle] = item
         return item
 
-    def find(self, handle: bytes) -> Open:
+    def find(self, handle: bytes, database: str) -> Open:
         """Return an open transaction. Raises ABORTED for one that this server does not (or no longer) hold."""
         item = self._open.get(handle)
+        if item is not None and item.database != database:
+            raise F1Error(Code.INVALID_ARGUMENT, f"the transaction belongs to database {item.database}")
         if item is None or item.ended:
             raise F1Error(
                 Code.ABORTED,
@@ -74,12 +101,17 @@ class PessimisticTransactions:
         item.last_used = asyncio.get_running_loop().time()
         return item
 
-    async def commit(self, handle: bytes, writes: Sequence[LogicalWrite], timeout_s: float = 10.0) -> Committed:
+    async def commit(
+        self, handle: bytes, database: str, writes: Sequence[LogicalWrite], timeout_s: float = 10.0
+    ) -> Committed:
         """Commit the transaction with its ``writes``. Raises as :meth:`Committer.commit`; it is over in any case."""
-        item = self.find(handle)
+        item = self.find(handle, database)
         del self._open[handle]
         item.ended = True
         try:
+            if item.running or item.broken:
+                what = "was still running" if item.running else "lost its locks"
+                raise F1Error(Code.ABORTED, f"a statement of the transaction {what}; run it again")
             async with self._leases.use(item.database) as leased:
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
@@ -96,16 +128,18 @@ class PessimisticTransactions:
             item.ended = True
             await item.tx.rollback()
 
-    async def fail(self, handle: bytes) -> None:
-        """A statement failed under locks: the storage transaction is over."""
-        await self.rollback(handle)
+    async def failed(self, handle: bytes) -> None:
+        """A statement failed. What it did about locks ends the transaction; what it said about values does not."""
+        item = self._open.get(handle)
+        if item is not None and item.broken:
+            await self.rollback(handle)
 
     async def sweep(self) -> None:
         """Kill idle transactions, for ever."""
         while True:
             await asyncio.sleep(1.0)
             oldest = asyncio.get_running_loop().time() - IDLE_S
-            for handle in [h for h, item in self._open.items() if item.last_used < oldest and not item.busy]:
+            for handle in [h for h, item in self._open.items() if item.last_used < oldest and not item.running]:
                 await self.rollback(handle)
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from f1common.encoding.row import decode_row
 from f1common.errors import Code, F1Error
@@ -13,13 +14,25 @@ from f1server.rows.values import Row, Value
 from f1server.rows.writes import LogicalWrite
 from f1server.txn import overlay
 from f1server.txn.readset import ReadSetEntry
-from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction, Version
+from spanstore.client import KeyRange, ReadResult, SpanClient, Version
 
 MAX_READ_SET = 100_000
 """Most rows that an optimistic transaction may look at: its client carries each of them to the commit."""
 
+_FIRST_PAGE = 8
+
 Span = tuple[bytes, bytes]
 """Storage keys from the first to below the second; a single key has the end ``b""``."""
+
+
+class LockingReads(Protocol):
+    """Reads under the locks of a transaction."""
+
+    async def read(
+        self, keys: Sequence[bytes] = (), ranges: Sequence[KeyRange] = (), *, exclusive: bool = False
+    ) -> ReadResult:
+        """Lock and read rows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,7 @@ class RowReader:
         *,
         timestamp: int,
         filled: Sequence[LogicalWrite] = (),
-        tx: Transaction | None = None,
+        tx: LockingReads | None = None,
         collect: bool = False,
     ) -> None:
         """``timestamp`` for all reads, unless they are made under the locks of ``tx``; ``collect`` the read set."""
@@ -102,15 +115,15 @@ class RowReader:
     ) -> dict[int, list[FoundRow]]:
         """Return the rows of several tables of one hierarchy from one storage request (F1 section 8.5)."""
         own = await self.overlay()
-        keys = sorted({start for start, end in spans if not end})
-        # A limit counts rows of one table; storage counts whatever lies there, children and own deletions included.
-        exact = len(tables) == 1 and not own.touches(tables[0]) and not self.schema.children(tables[0])
-        bound = limit if exact and limit and len(spans) == 1 else 0
-        ranges = [KeyRange(start, end, bound, reverse) for start, end in spans if end]
-        result = await self.fetch(keys, ranges, exclusive=exclusive)
-        stored = list(zip(keys, result.versions, strict=True))
-        stored += [(row.key, Version(row.ts, row.value)) for rows in result.ranges for row in rows]
         wanted = {table.id: table for table in tables}
+        if limit and len(tables) == 1 and len(spans) == 1 and spans[0][1] and not own.touches(tables[0]):
+            stored = await self._some(tables[0], spans[0], limit, reverse=reverse, exclusive=exclusive)
+        else:
+            keys = sorted({start for start, end in spans if not end})
+            ranges = [KeyRange(start, end, 0, reverse) for start, end in spans if end]
+            result = await self.fetch(keys, ranges, exclusive=exclusive)
+            stored = list(zip(keys, result.versions, strict=True))
+            stored += [(row.key, Version(row.ts, row.value)) for rows in result.ranges for row in rows]
         found: dict[int, dict[bytes, Row]] = {table.id: {} for table in tables}
         looked_at = tuple(sorted(columns))
         for key, version in stored:
@@ -129,6 +142,31 @@ class RowReader:
             ordered = [FoundRow(key, rows[key]) for key in sorted(rows, reverse=reverse)]
             result_rows[table_id] = ordered[:limit] if limit else ordered
         return result_rows
+
+    async def _some(
+        self, table: Table, span: Span, limit: int, *, reverse: bool, exclusive: bool
+    ) -> list[tuple[bytes, Version | None]]:
+        """Return what lies in a span up to its ``limit``-th row of ``table``.
+
+        A limit counts rows of one table. Storage counts whatever lies there: rows of other tables, entries of local
+        indexes, history. So it is read in pages, each larger than the one before.
+        """
+        start, end = span
+        page = limit + _FIRST_PAGE
+        found: list[tuple[bytes, Version | None]] = []
+        while start < end:
+            (rows,) = (await self.fetch((), [KeyRange(start, end, page, reverse)], exclusive=exclusive)).ranges
+            for row in rows:
+                found.append((row.key, Version(row.ts, row.value)))
+                split = split_row_key(self.schema, row.key)
+                limit -= split is not None and split[0].id == table.id
+                if not limit:
+                    return found
+            if len(rows) < page:
+                break
+            start, end = (start, rows[-1].key) if reverse else (rows[-1].key + b"\x00", end)
+            page *= 4
+        return found
 
     def _note(self, key: bytes, version: Version | None, tables: dict[int, Table], columns: tuple[int, ...]) -> None:
         if not self._collect:

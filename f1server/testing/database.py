@@ -1,0 +1,89 @@
+"""A small simulated database without faults, for tests that look at one thing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import f1
+from f1server.process import F1Process
+from f1server.session import Frontend
+from f1server.testing.cluster import F1Nodes
+from spanstore.client import SpanClient
+from spanstore.testing.cluster import ClusterConfig, SimCluster
+from spanstore.testing.sim import World, simulate
+from spanstore.testing.sim.world import NodeEnv
+
+T = TypeVar("T")
+
+
+class Database:
+    """One world: a storage cluster, f1servers, and connections to them."""
+
+    def __init__(
+        self, world: World, cluster: SimCluster, nodes: F1Nodes, env: NodeEnv, conn: f1.aio.Connection
+    ) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.nodes = nodes
+        self.env = env
+        self.conn = conn
+        """Connected to all servers; each statement commits by itself."""
+        self.storage: SpanClient = cluster.client(env)
+
+    def process(self, number: int = 0) -> F1Process:
+        """Return the process of a server."""
+        return self.nodes.processes[self.nodes.names[number]]
+
+    def frontend(self, number: int = 0) -> Frontend:
+        """Return what serves the requests of a server."""
+        return self.process(number).frontend
+
+    async def at(self, number: int, *, autocommit: bool = True) -> f1.aio.Connection:
+        """Connect to one server only."""
+        host = self.nodes.host(self.nodes.names[number])
+        return await self.nodes.connect(self.env, hosts=host, autocommit=autocommit)
+
+    async def rows(self, sql: str, *params: object) -> list[Any]:
+        """Return the rows of a query as tuples."""
+        return list(await (await self.conn.execute(sql, params)).fetchall())
+
+    async def ddl(self, *statements: str) -> None:
+        """Execute statements."""
+        for statement in statements:
+            await self.conn.execute(statement)
+
+    def on(self, number: int, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run something as a task of a server's process."""
+        env = self.world.nodes[self.nodes.names[number]].env
+        assert env is not None
+        return env.spawn(work)
+
+
+def with_database(
+    body: Callable[[Database], Awaitable[T]],
+    *ddl: str,
+    seed: int = 1,
+    spanservers: int = 1,
+    groups: int = 2,
+    f1servers: int = 2,
+    lease_ms: int = 2_000,
+) -> T:
+    """Run ``body`` with a new database that has this schema and return its value."""
+
+    async def main(world: World) -> T:
+        cluster = SimCluster(world, ClusterConfig(servers=spanservers, groups=groups))
+        nodes = F1Nodes(world, cluster, servers=f1servers, lease_ms=lease_ms)
+        cluster.start()
+        nodes.start()
+        env = world.add_client("user")
+
+        async def work() -> T:
+            await nodes.ready()
+            conn = await nodes.connect(env, autocommit=True)
+            if ddl:
+                await conn.apply_schema({"schema.sql": ";\n".join(ddl)})
+            return await body(Database(world, cluster, nodes, env, conn))
+
+        return await env.spawn(work())
+
+    return simulate(main, seed).value
