@@ -19,19 +19,20 @@ import pyarrow as pa
 from f1common.errors import Code, F1Error
 from f1server.plan.functions import MACROS
 
-_SETTINGS = (
-    "SET GLOBAL python_enable_replacements = false",
-    "SET GLOBAL integer_division = true",
-    "SET GLOBAL ieee_floating_point_ops = false",
-    "SET GLOBAL TimeZone = 'UTC'",
-    "SET autoload_known_extensions = false",
-    "SET autoinstall_known_extensions = false",
-    "SET scalar_subquery_error_on_multiple_rows = true",
-    "SET preserve_insertion_order = true",
-    "SET arrow_large_buffer_size = false",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
+SETTINGS = (
+    "python_enable_replacements = false",
+    "integer_division = true",
+    "ieee_floating_point_ops = false",
+    "TimeZone = 'UTC'",
+    "autoload_known_extensions = false",
+    "autoinstall_known_extensions = false",
+    "scalar_subquery_error_on_multiple_rows = true",
+    "preserve_insertion_order = true",
+    "arrow_large_buffer_size = false",
+    "enable_external_access = false",
+    "lock_configuration = true",
 )
+"""What every connection has; the last one locks them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,8 @@ class Duck:
         self._names = 0
         for macro in MACROS:
             self._database.execute(f"CREATE MACRO {macro}")
-        for setting in _SETTINGS:
-            self._database.execute(setting)
+        for setting in SETTINGS:
+            self._database.execute(f"SET GLOBAL {setting}")
 
     def connection(self) -> "Connection":
         """Return a connection for one query. To be closed."""
