@@ -1,0 +1,61 @@
+"""A database on a real cluster, used as from a shell: `with running(folder) as database`."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+import f1
+
+
+@dataclass(frozen=True)
+class Database:
+    """A running cluster, and what its clients need to know."""
+
+    directory: Path
+    hosts: str
+
+    def command(self, *arguments: str, timeout_s: float = 600) -> str:
+        """Run a command that must succeed and return what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "f1", *arguments],
+            cwd=self.directory.parent,
+            env={**os.environ, "F1_HOST": self.hosts},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def connect(self, database: str | None = None) -> f1.Connection:
+        return f1.connect(self.hosts, database, autocommit=True, timeout_s=300.0)
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[Database]:
+    """Start a cluster below `folder`; it is stopped in the end."""
+    directory = folder / "cluster"
+    database = Database(directory, "")
+    where = ("--dir", str(directory))
+    database.command("cluster", "up", "--port", "0", "--slaves", "0", *where, *options)
+    try:
+        status = json.loads(database.command("cluster", "status", "--format", "json", *where))
+        servers = [process["address"] for process in status if process["kind"] == "f1server"]
+        yield Database(directory, ",".join(servers))
+    finally:
+        database.command("cluster", "down", *where)
+
+
+def query(connection: f1.Connection, sql: str) -> pa.Table:
+    """Run a statement and return its whole result."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetch_arrow()
