@@ -36,6 +36,9 @@ _OF_THE_SERVER = frozenset({Code.UNAVAILABLE, Code.VERSION_MISMATCH, Code.UNAUTH
 _PASSING = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
 
 
+Stream = RequestStream[pb.Request, pb.Response]
+
+
 class Resend(Enum):
     """When a request may be sent again, to the same server or another."""
 
@@ -71,7 +74,7 @@ def ends_within(deadline: Deadline, delay_s: float) -> bool:
 class Server:
     """One f1server as the client knows it."""
 
-    def __init__(self, address: str, stream: "RequestStream[pb.Request, pb.Response]", rng: random.Random) -> None:
+    def __init__(self, address: str, open_stream: "Callable[[], Stream]", rng: random.Random) -> None:
         self.address = address
         self.name = ""
         self.zone = ""
@@ -82,7 +85,9 @@ class Server:
         self.in_flight = 0
         self.error: F1Error | None = None
         """Why it is avoided; None: it is not."""
-        self._stream = stream
+        self._open_stream = open_stream
+        self._stream = open_stream()
+        self._closing: set[asyncio.Task[None]] = set()
         self.down_until_s = 0.0
         self._backoff = Backoff(_DOWN_INITIAL_MS, _DOWN_CAP_MS, 2, rng)
         self.probe: asyncio.Task[None] | None = None
@@ -97,6 +102,10 @@ class Server:
             if error.code in _OF_THE_SERVER:
                 self.avoid(error)
             raise
+        except asyncio.CancelledError:
+            if self.in_flight == 1 and request.WhichOneof("body") in ("execute", "fetch"):
+                self._hang_up()
+            raise
         finally:
             self.in_flight -= 1
         self.error = None
@@ -104,6 +113,13 @@ class Server:
             wire = response.error
             raise error_from_wire(wire.code, wire.message, wire.retryable, wire.ambiguous, wire.details)
         return response
+
+    def _hang_up(self) -> None:
+        """End the stream, which nobody else needs now: the server stops the work that nobody waits for any more."""
+        closing = asyncio.create_task(self._stream.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        self._stream = self._open_stream()
 
     def avoid(self, error: F1Error) -> None:
         """Prefer other servers for a while."""
@@ -126,6 +142,7 @@ class Server:
         if self.probe is not None:
             self.probe.cancel()
             await asyncio.gather(self.probe, return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self._stream.close()
 
 
@@ -153,14 +170,16 @@ class Servers:
             stub: Any = f1_pb2_grpc.F1ServerStub(self._channels.get(address))
             return stub.Session()
 
-        stream: RequestStream[pb.Request, pb.Response] = RequestStream(
-            open_call,
-            lambda requests: pb.ClientBatch(requests=requests, protocol_version=PROTOCOL_VERSION),
-            lambda batch: batch.responses,
-            rng=self._rng,
-            name=f"f1server {address}",
-        )
-        return Server(address, stream, self._rng)
+        def open_stream() -> Stream:
+            return RequestStream(
+                open_call,
+                lambda requests: pb.ClientBatch(requests=requests, protocol_version=PROTOCOL_VERSION),
+                lambda batch: batch.responses,
+                rng=self._rng,
+                name=f"f1server {address}",
+            )
+
+        return Server(address, open_stream, self._rng)
 
     def stub(self, server: Server) -> Any:
         """Return the stub for the calls that are no part of a session."""

@@ -116,10 +116,11 @@ class FakeServer:
         self.fault: Fault | None = None
         self.served: list[str] = []
         self.requests: list[pb.Request] = []
+        self.sessions_ended = 0
         self.page_rows = 1_000_000
         self.cursors: dict[bytes, list[pa.RecordBatch]] = {}
         self.handles: dict[bytes, dict[int, int]] = {}
-        """Open pessimistic transactions, and the versions of the rows that they read: checked at the end, not locked."""
+        """Open pessimistic transactions, and the versions of the rows that they read: checked at the end."""
         self.server: Any = None
         self.port = 0
 
@@ -307,13 +308,16 @@ class _Servicer(f1_pb2_grpc.F1ServerServicer):
 
     @maps_errors
     async def Session(self, _: Any, context: Any) -> None:
-        await serve_requests(
-            context,
-            lambda batch: batch.requests,
-            lambda responses: pb.ServerBatch(responses=responses),
-            self._owner.handle,
-            fail=failed,
-        )
+        try:
+            await serve_requests(
+                context,
+                lambda batch: batch.requests,
+                lambda responses: pb.ServerBatch(responses=responses),
+                self._owner.handle,
+                fail=failed,
+            )
+        finally:
+            self._owner.sessions_ended += 1
 
     @maps_errors
     async def Status(self, _: pb.StatusRequest, context: Any) -> pb.StatusReply:

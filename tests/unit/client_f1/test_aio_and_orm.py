@@ -9,7 +9,8 @@ import pytest
 import f1
 from f1.orm import Model, load_many
 from f1.transactions import Transaction
-from tests.unit.client_f1.fake_server import FakeCluster, fake_cluster, once
+from f1common.pb import f1_pb2 as pb
+from tests.unit.client_f1.fake_server import FakeCluster, FakeServer, fake_cluster, once
 
 
 class Account(Model, key=["Id"]):
@@ -83,6 +84,33 @@ def test_a_cancelled_statement_leaves_the_connection_usable(cluster: FakeCluster
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await (await conn.execute("SELECT 2 AS two")).fetchall() == [(2,)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_the_server_learns_of_a_cancelled_statement_unless_others_need_the_stream(
+    cluster: FakeCluster, others: bool
+) -> None:
+    def hang(server: FakeServer, request: pb.Request) -> str | None:
+        return "hang" if request.WhichOneof("body") == "execute" else None
+
+    async def scenario() -> None:
+        hosts = cluster.hosts.split(",")[0]
+        async with await f1.aio.connect(hosts, autocommit=True, timeout_s=10) as conn:
+            cluster.set_fault(hang)
+            tasks = [asyncio.create_task(conn.execute("SELECT 1 AS one")) for _ in range(1 + others)]
+            while cluster.served("execute") < len(tasks):
+                await asyncio.sleep(0.01)
+            tasks[0].cancel()
+            await asyncio.gather(tasks[0], return_exceptions=True)
+            assert await conn.read("Account", [1], ["Balance"]) == [{"Balance": 100}]
+            if others:
+                assert cluster.servers[0].sessions_ended == 0
+                tasks[1].cancel()
+                await asyncio.gather(tasks[1], return_exceptions=True)
+            while not cluster.servers[0].sessions_ended:
+                await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
 
