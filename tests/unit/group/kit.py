@@ -9,19 +9,16 @@ from spanstore.group.requests import (
     Answer,
     Commit,
     CommitReply,
-    Decide,
     LockRead,
-    Outcome,
     OutcomeReply,
     Prepare,
     PrepareReply,
     RangeRead,
     Read,
     ReadReply,
-    Release,
     TxnWork,
 )
-from spanstore.testing.replicas import EPOCH, FAST, Asked, Replicas
+from spanstore.testing.replicas import EPOCH, FAST, Replicas
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import Precondition
@@ -141,31 +138,3 @@ def read_one(answer: Answer) -> bytes | None:
 def term_of(answer: Answer) -> int:
     assert isinstance(answer, ReadReply), answer
     return answer.term
-
-
-__all__ = [
-    "COORDINATOR",
-    "ELSEWHERE",
-    "OWNED",
-    "Asked",
-    "Decide",
-    "Outcome",
-    "Release",
-    "age_of",
-    "code",
-    "commit",
-    "committed",
-    "decided",
-    "far",
-    "group",
-    "held",
-    "lock",
-    "prepare",
-    "prepared",
-    "put",
-    "read_one",
-    "ref",
-    "term_of",
-    "value",
-    "writes",
-]
