@@ -516,7 +516,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions")
+    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions", "storage")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +524,7 @@ class StatusReply(_message.Message):
     NOW_FIELD_NUMBER: _ClassVar[int]
     OPEN_CURSORS_FIELD_NUMBER: _ClassVar[int]
     OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     version: str
@@ -531,7 +532,8 @@ class StatusReply(_message.Message):
     now: int
     open_cursors: int
     open_transactions: int
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ...) -> None: ...
+    storage: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ..., storage: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DatabaseStatus(_message.Message):
     __slots__ = ("database", "schema_version", "lease_end")
