@@ -12,13 +12,15 @@ from f1common.rpc.backoff import Backoff
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.catalog.types import hidden_key
+from f1server.rows.coerce import coerce_row
 from f1server.rows.defaults import Evaluate, fill_defaults
-from f1server.rows.images import Effect, prepare
-from f1server.rows.keys import row_key
+from f1server.rows.images import Effect
+from f1server.rows.keys import row_key, table_span
 from f1server.rows.planner import CheckEvaluator, Needs, WritePlanner
-from f1server.rows.writes import LogicalWrite
+from f1server.rows.writes import LogicalWrite, WriteKind
 from f1server.txn.readset import Conflict, ReadSetEntry, validate
 from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version
+from spanstore.client.client import LAST_ATTEMPT
 
 _MAX_ATTEMPTS = 40
 
@@ -77,38 +79,43 @@ class Committer:
         end = loop.time() + timeout_s
         backoff = Backoff(2, 100, 1.7, self._rng)
         filled: Sequence[LogicalWrite] | None = None
+        version = 0
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 async with self._leases.use(database) as leased:
+                    version = leased.schema.version
                     if filled is None:
                         filled = self.fill(leased.schema, request.writes, request.unique, request.created_ts)
                     return await self._attempt(leased, request, filled, attempt, max(0.1, end - loop.time()))
             except Conflict:
                 raise
             except F1Error as error:
-                await self._before_retry(database, request, filled, attempt, error, loop.time() >= end)
+                if loop.time() >= end or not await self._may_retry(database, error, version):
+                    raise
+                await self._end_attempt(database, request, attempt, error)
             await asyncio.sleep(backoff.next_s())
         raise F1Error(Code.ABORTED, "the commit lost too many races for its locks; run the transaction again")
 
-    async def _before_retry(
-        self,
-        database: str,
-        request: CommitRequest,
-        filled: Sequence[LogicalWrite] | None,
-        attempt: int,
-        error: F1Error,
-        out_of_time: bool,
-    ) -> None:
-        """Raise ``error`` unless the attempt may be followed by another; then see that it is over for good."""
-        schema_passed = error.code is Code.FENCED
-        if error.ambiguous or out_of_time or filled is None or not (error.retryable or schema_passed):
-            raise error
-        if schema_passed:
+    async def _may_retry(self, database: str, error: F1Error, version: int) -> bool:
+        """Tell whether the commit may go on with another attempt after ``error`` under a version of the schema."""
+        if error.ambiguous:
+            return False
+        if error.code is Code.FENCED:
             await self._leases.refresh(database)
+            return True
+        if error.code is Code.NOT_FOUND:
+            return (await self._leases.refresh(database)).version > version
+        return error.retryable
+
+    async def _end_attempt(self, database: str, request: CommitRequest, attempt: int, error: F1Error) -> None:
+        """See that an attempt is over for good. Raises ABORTED if somebody has ended the whole commit meanwhile."""
         schema = (await self._leases.current(database)).schema
-        decision = await self._client.outcome(self.commit_id(schema, filled, request), attempt)
+        commit_id = self.commit_id(schema, request.writes[0], request.unique, request.created_ts)
+        decision = await self._client.outcome(commit_id, attempt)
         if decision.committed:
             raise F1Error(Code.INTERNAL, f"an attempt that failed with {error} had committed")
+        if attempt > 1 and (await self._client.outcome(commit_id, LAST_ATTEMPT, peek=True)).committed is False:
+            raise F1Error(Code.ABORTED, "the commit was given up by whoever asked for its outcome; run it again")
 
     def fill(
         self, schema: Schema, writes: Sequence[LogicalWrite], unique: bytes, created_ts: int
@@ -127,19 +134,25 @@ class Committer:
 
         return fill_defaults(schema, writes, evaluate=self._evaluators.defaults(schema), new_id=new_id)
 
-    def commit_id(self, schema: Schema, filled: Sequence[LogicalWrite], request: CommitRequest) -> CommitId:
-        """Return the storage tier's name of the commit: its anchor is the root row of the first write."""
-        first = prepare(schema, filled[0])
-        root = schema.root(first.table)
-        anchor = row_key(schema, root, first.key_values[: len(root.key_column_ids)])
-        return CommitId(anchor, request.unique, request.created_ts)
+    def commit_id(self, schema: Schema, first: LogicalWrite, unique: bytes, created_ts: int) -> CommitId:
+        """Return the storage tier's name of the commit whose first write, as its client sent it, is ``first``.
+
+        Its anchor is the root row of that write. Defaults are no part of it, for another server may work out others
+        when it is asked for the outcome: without the whole root key, the beginning of the root table is the anchor.
+        """
+        table = schema.table(first.table)
+        root = schema.root(table)
+        given = first.key if first.kind in (WriteKind.UPDATE, WriteKind.DELETE) else {**first.columns, **first.key}
+        wanted = table.key_column_ids[: len(root.key_column_ids)]
+        row = coerce_row(schema, table, {i: given[i] for i in wanted if i in given})
+        whole = [row[i] for i in wanted if row.get(i) is not None]
+        anchor = row_key(schema, root, whole) if len(whole) == len(wanted) else table_span(schema, root)[0]
+        return CommitId(anchor, unique, created_ts)
 
     async def outcome(self, database: str, first_write: LogicalWrite, unique: bytes, created_ts: int) -> int | None:
         """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""
         schema = (await self._leases.current(database)).schema
-        request = CommitRequest([first_write], (), 0, unique, created_ts)
-        filled = self.fill(schema, [first_write], unique, created_ts)
-        decision = await self._client.fence(self.commit_id(schema, filled, request))
+        decision = await self._client.fence(self.commit_id(schema, first_write, unique, created_ts))
         return decision.ts if decision.committed else None
 
     async def _attempt(
@@ -153,7 +166,7 @@ class Committer:
         schema = leased.schema
         tx = self._client.transaction(
             request.priority_ts or request.created_ts,
-            commit_id=self.commit_id(schema, filled, request),
+            commit_id=self.commit_id(schema, request.writes[0], request.unique, request.created_ts),
             attempt=attempt,
         )
         try:
