@@ -49,6 +49,7 @@ from spanstore.txn.commands import NewLeader, PrepareCmd, TxnRef, encode_command
 from spanstore.txn.spans import Span, check_span
 
 _MAX_UNIQUE_BYTES = 16
+_LEAVE_US = 1_000_000
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ class Group:
         self._me = me
         self._voters = voters
         self._opening_index = 0
+        self._leaving_until_us = 0
         self._owned = owned
         self._config = config
         self._log = DiskLog(reader, group)
@@ -194,6 +196,8 @@ class Group:
             pair = self._tenure.safe_time()
             if pair is not None:
                 self.replica.set_safe(*pair)
+        if self._now.boot_us < self._leaving_until_us and (self._tenure is None or self._transfer()):
+            self._leaving_until_us = 0
         self._effects = effects = self.replica.flush(self._now)
         if effects.lost_leadership:
             self._follow_role()
@@ -261,13 +265,25 @@ class Group:
         return self._tenure.overdue() if self._tenure is not None and self._serving() else []
 
     def hand_over(self) -> None:
-        """Give up leadership in favour of the voter that is furthest along; no transaction here survives it."""
-        if self._tenure is None or not self._tenure.ready:
-            return
+        """Give up leadership in favour of the voter that is furthest along; no transaction here survives it.
+
+        Under load nobody holds all of the log at any moment: then nothing new is served until somebody does.
+        """
+        if self._tenure is not None and self._tenure.ready and not self._transfer():
+            self._leaving_until_us = self._now.boot_us + _LEAVE_US
+
+    def _transfer(self) -> bool:
+        if self._tenure is None:
+            return False
         others = [voter for voter in self._voters if voter != self._me]
         for voter in sorted(others, key=lambda v: (-self.replica.match(v), v)):
             if self.replica.transfer(voter, self._tenure.highest_ts(), self._now):
-                return
+                return True
+        return False
+
+    def leads(self) -> bool:
+        """Tell whether this replica leads, serving or not."""
+        return self._tenure is not None
 
     def is_serving_leader(self) -> bool:
         """Tell whether this replica leads, holds its lease and has applied everything of earlier terms."""
@@ -329,7 +345,9 @@ class Group:
 
     def _serving(self) -> bool:
         tenure = self._tenure
-        return tenure is not None and tenure.ready and self.replica.lease_valid(self._now.boot_us)
+        if tenure is None or not tenure.ready or self._now.boot_us < self._leaving_until_us:
+            return False
+        return self.replica.lease_valid(self._now.boot_us)
 
     def _serving_tenure(self) -> Tenure:
         if self._tenure is None:

@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 SERVICE_NAME = "f1.span.SpanServer"
 _BOOTSTRAP_PERIOD_S = 0.05
+_DRAIN_STEP_S = 0.05
+_DRAIN_STEPS = 25
 
 
 def topology_of(config: Config) -> Topology:
@@ -165,7 +167,10 @@ class SpanProcess:
     async def drain(self) -> None:
         """Hand leadership over and let what is under way end."""
         self.server.hand_over()
-        await asyncio.sleep(0.1)
+        for _ in range(_DRAIN_STEPS):
+            await asyncio.sleep(_DRAIN_STEP_S)
+            if not self.server.leads_any():
+                return
 
     async def stop(self) -> None:
         """End all tasks and links. The engine is the caller's to close."""

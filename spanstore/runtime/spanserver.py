@@ -245,6 +245,10 @@ class SpanServer:
             self._due[number] = 0
         self._wake.set()
 
+    def leads_any(self) -> bool:
+        """Tell whether a group is led from here."""
+        return any(group.leads() for group in self.groups.values())
+
     def check_identity(self, sender: str, cluster_id: str) -> None:
         """Refuse peers of another cluster. Raises FAILED_PRECONDITION."""
         if cluster_id != self.topology.cluster_id or sender not in self.topology.servers:

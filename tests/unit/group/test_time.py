@@ -143,6 +143,26 @@ def test_hand_over_is_fast_and_timestamps_rise() -> None:
         assert world.time - before < FAST.lease_us * 3
 
 
+def test_hand_over_under_load_waits_for_a_voter_that_has_everything_not_for_the_lease() -> None:
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"v"})
+        world.run(50 * MS)
+        world.held = {("b", "a"), ("c", "a")}
+        asked = world.ask("a", commit(ref("t1"), {b"k": b"w"}))
+        world.run(5 * MS)
+        world.members["a"].live.hand_over()
+        assert world.members["a"].live.leads()
+        late = world.ask("a", commit(ref("t2"), {b"k": b"x"}))
+        world.run(5 * MS)
+        assert late.code is Code.NOT_LEADER
+        before = world.time
+        world.held.clear()
+        world.until(lambda: world.leader() not in (None, "a"))
+        assert world.time - before < FAST.lease_us // 2
+        world.until(lambda: asked.done)
+        assert value(world, world.leader() or "", b"k") == b"w"
+
+
 def test_version_from_the_end_of_a_term_is_not_shown_before_its_timestamp_has_passed() -> None:
     """The old leader waits for the timestamp with its locks; the new one has no such lock, and must wait as well."""
     with group() as world:
