@@ -20,6 +20,8 @@ class _Cursor:
     schema: pa.Schema
     last_used: float
     busy: bool = False
+    rest: pa.RecordBatch | None = None
+    """What of the last batch did not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,25 @@ async def _take(cursor: _Cursor, max_bytes: int) -> tuple[bytes, int, bool]:
     more = True
     with pa.ipc.new_stream(sink, cursor.schema) as writer:
         while sink.tell() < max_bytes:
-            batch = await anext(cursor.batches, None)
+            batch = cursor.rest if cursor.rest is not None else await anext(cursor.batches, None)
             if batch is None:
                 more = False
                 break
-            writer.write_batch(batch)
-            rows += batch.num_rows
+            if not batch.num_rows:
+                continue
+            part = _first_rows(batch, max_bytes - sink.tell())
+            cursor.rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
+            writer.write_batch(part)
+            rows += part.num_rows
     return sink.getvalue().to_pybytes(), rows, more
+
+
+def _first_rows(batch: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
+    """Return as many of the first rows as fit, and one at least: a batch of long values is cut into several pages."""
+    count = batch.num_rows
+    while count > 1 and batch.slice(0, count).nbytes > max_bytes:
+        count //= 2
+    return batch.slice(0, count)
 
 
 async def _close(cursor: _Cursor) -> None:
