@@ -22,7 +22,6 @@ from f1common.rpc.status import error_from_wire
 from f1common.rpc.streams import RequestStream
 
 PROTOCOL_VERSION = 1
-DEFAULT_PORT = 7400
 
 _PING_TIMEOUT_S = 2.0
 _MEASURE_AGAIN_S = 10.0
@@ -48,15 +47,13 @@ class Resend(Enum):
 
 
 def parse_hosts(hosts: str | Iterable[str]) -> tuple[str, ...]:
-    """Split ``host:port,...``; the port is 7400 where none is given. Raises F1Error INVALID_ARGUMENT."""
+    """Split ``host:port,...``. Raises F1Error INVALID_ARGUMENT."""
     parts = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     addresses: list[str] = []
     for part in (part.strip() for part in parts):
         if not part:
             continue
-        name, colon, port = part.rpartition(":")
-        if not colon or part.endswith("]"):
-            name, port = part, str(DEFAULT_PORT)
+        name, _, port = part.rpartition(":")
         if not name or not port.isdigit() or not 0 < int(port) < 65536:
             raise F1Error(Code.INVALID_ARGUMENT, f"{part!r} is no address; write HOST:PORT,HOST:PORT")
         addresses.append(f"{name}:{port}")

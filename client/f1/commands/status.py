@@ -1,0 +1,167 @@
+"""``f1 status``: the f1servers, and through them the storage tier."""
+
+import asyncio
+import contextlib
+import io
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from f1.cli import build
+from f1.commands.options import HostOption, hosts_of
+from f1.servers import Servers, parse_hosts
+from f1.shell.render import write_table
+from f1common.config import Config
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1common.rpc.status import error_from_exception
+
+DEFAULT_DIRECTORY = Path("f1-cluster")
+STORAGE_GROUP = "f1.status"
+"""Entry points of this group show the tier below: commands with the options --host, --dir and --format."""
+
+_TIMEOUT_S = 3.0
+_US = 1_000_000
+
+
+class Format(Enum):
+    """How the status is printed."""
+
+    table = "table"
+    json = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one address said: a status, that it is no f1server, or why it says nothing."""
+
+    address: str
+    reply: pb.StatusReply | None
+    error: F1Error | None
+
+    @property
+    def is_other(self) -> bool:
+        """Whether a server of another kind is there."""
+        return self.error is not None and self.error.code is Code.VERSION_MISMATCH
+
+
+def command(
+    host: HostOption = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Directory of a local cluster. [default: f1-cluster if there is one]")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
+) -> None:
+    """Show the f1servers and their schemas, the storage servers and the groups: leaders, leases, safe time."""
+    if host is not None and directory is not None:
+        raise F1Error(Code.INVALID_ARGUMENT, "--host and --dir both name the cluster; give one of them")
+    if host is None and directory is None and DEFAULT_DIRECTORY.is_dir():
+        directory = DEFAULT_DIRECTORY
+    addresses = addresses_in(directory) if directory is not None else parse_hosts(hosts_of(host))
+    answers = asked(addresses)
+    storage = _storage(answers, directory, form)
+    if form is Format.json:
+        document = json.loads(storage) if storage else {}
+        typer.echo(json.dumps({**document, "f1servers": [_row(a) for a in answers if not a.is_other]}, indent=2))
+        return
+    rows = [_row(answer) for answer in answers if not answer.is_other]
+    if rows:
+        _print(rows)
+    typer.echo(storage, nl=False)
+
+
+def addresses_in(directory: Path) -> tuple[str, ...]:
+    """Return the addresses of the f1servers of a local cluster; none if it has none."""
+    configs = [Config.load(path, {}) for path in sorted((directory / "conf").glob("f1-*.toml"))]
+    return tuple(f"{config.server.host}:{config.server.port}" for config in configs)
+
+
+def asked(addresses: Sequence[str]) -> list[Answer]:
+    """Ask all addresses at once."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_ask(addresses))
+
+
+async def _ask(addresses: Sequence[str]) -> list[Answer]:
+    if not addresses:
+        return []
+    servers = Servers(addresses, rng=random.Random(0))
+
+    async def ask(address: str, stub: Any) -> Answer:
+        try:
+            reply: pb.StatusReply = await stub.Status(pb.StatusRequest(), timeout=_TIMEOUT_S)
+            return Answer(address, reply, None)
+        except Exception as error:
+            return Answer(address, None, error_from_exception(error))
+
+    try:
+        return list(await asyncio.gather(*(ask(s.address, servers.stub(s)) for s in servers.all)))
+    finally:
+        await servers.close()
+
+
+def _storage(answers: Sequence[Answer], directory: Path | None, form: Format) -> str:
+    """Return what the storage tier's own command prints, empty if nobody tells where that tier is."""
+    told = {address for answer in answers if answer.reply is not None for address in answer.reply.storage}
+    hosts = sorted(told) or [answer.address for answer in answers if answer.is_other]
+    if directory is None and not hosts:
+        if all(answer.reply is None for answer in answers):
+            reasons = "; ".join(f"{a.address}: {a.error.message.rsplit(': ', 1)[-1]}" for a in answers if a.error)
+            raise F1Error(Code.UNAVAILABLE, f"nobody answers ({reasons}); is the cluster up?")
+        return ""
+    where = ["--dir", str(directory)] if directory is not None else ["--host", ",".join(hosts)]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for point in entry_points(group=STORAGE_GROUP):
+            arguments = [point.name, *where, "--format", form.value]
+            build([point], arguments)(args=arguments, standalone_mode=False)
+    return printed.getvalue()
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    reply = answer.reply if answer.reply is not None else pb.StatusReply()
+    return {
+        "name": reply.name,
+        "zone": reply.zone,
+        "address": answer.address,
+        "version": reply.version,
+        "databases": [
+            {
+                "database": item.database,
+                "schema_version": item.schema_version,
+                "lease_s": round((item.lease_end - reply.now) / _US, 3),
+            }
+            for item in reply.databases
+        ],
+        "open_cursors": reply.open_cursors,
+        "open_transactions": reply.open_transactions,
+        "error": str(answer.error) if answer.error is not None else "",
+    }
+
+
+def _print(rows: Sequence[dict[str, Any]]) -> None:
+    names = ("f1server", "zone", "address", "schemas", "cursors", "transactions", "")
+    columns = [pb.ColumnInfo(name=name, type="STRING") for name in names]
+    cells = [
+        (
+            row["name"] or "?",
+            row["zone"],
+            row["address"],
+            ", ".join(f"{item['database']} {item['schema_version']}" for item in row["databases"]),
+            str(row["open_cursors"]),
+            str(row["open_transactions"]),
+            row["error"],
+        )
+        for row in rows
+    ]
+    out = io.StringIO()
+    write_table(out.write, columns, [cells])
+    typer.echo(out.getvalue().rpartition("(")[0])
