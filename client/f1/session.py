@@ -206,6 +206,11 @@ class Session:
         if self._metadata is not None and version > self._metadata.version:
             self._metadata = None
 
+    @property
+    def known_version(self) -> int | None:
+        """The version of the schema that writes are made with, None if it has not been read."""
+        return None if self._metadata is None else self._metadata.version
+
     def forget_metadata(self) -> None:
         """Read the schema again before it is used the next time."""
         self._metadata = None

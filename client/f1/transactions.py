@@ -185,6 +185,8 @@ class Transaction:
             committed = await self._commit(self._session.deadline(timeout_s))
         except F1Error as error:
             self._state = "lost" if error.ambiguous else "aborted"
+            if error.code is Code.NOT_FOUND and "key" not in error.details:
+                self._session.forget_metadata()  # the ids in the writes are of an older schema
             raise
         except BaseException:
             self._state = "lost"
@@ -407,6 +409,8 @@ class Retries:
     """The policy of the one retry loop: what is tried again, when, and when with locks instead."""
 
     def __init__(self, session: Session, kind: str, timeout_s: float | None = None) -> None:
+        self._session = session
+        self._version = session.known_version
         self._asked = kind
         self._deadline = session.deadline(timeout_s)
         self._backoff = session.backoff()
@@ -419,12 +423,21 @@ class Retries:
         starved = self._asked == "optimistic" and self._tries >= _STARVED_AFTER
         return "pessimistic" if starved else self._asked
 
-    def delay_s(self, error: F1Error) -> float:
+    async def delay_s(self, error: F1Error) -> float:
         """Return how long to wait before the next try. Raises ``error`` if there is none."""
         self._tries += 1
-        if not error.retryable or error.ambiguous or self._tries >= _MAX_TRIES:
+        if error.ambiguous or self._tries >= _MAX_TRIES:
+            raise error
+        if not error.retryable and not await self._is_of_an_old_schema(error):
             raise error
         delay_s = self._backoff.next_s()
         if ends_within(self._deadline, delay_s):
             raise error
         return delay_s
+
+    async def _is_of_an_old_schema(self, error: F1Error) -> bool:
+        """Tell whether writes named columns by ids that are gone, because a table was dropped and made again, say."""
+        if error.code is not Code.NOT_FOUND or "key" in error.details or self._version is None:
+            return False
+        before, self._version = self._version, (await self._session.metadata(fresh=True)).version
+        return self._version != before

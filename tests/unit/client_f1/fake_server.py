@@ -6,8 +6,9 @@ the rows, plus INSERT ... VALUES, ``UPDATE Account SET Balance = Balance + ? WHE
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -33,16 +34,20 @@ Fault = Callable[["FakeServer", pb.Request], str | F1Error | None]
 """Looks at a request: an error to answer with, "die" before or "die after" it is done, "hang", or None."""
 
 
-def schema_bytes(version: int = 3, extra: bool = False) -> bytes:
+def schema_bytes(version: int = 3, extra: bool = False, ids: Mapping[int, int] = MappingProxyType({})) -> bytes:
+    """The schema of the one table; ``ids`` renumbers columns, as dropping it and making it again does."""
     columns = [
-        schema_pb2.Column(id=i, name=n, type=schema_pb2.ColumnType(kind=KINDS[n]), state=schema_pb2.PUBLIC)
+        schema_pb2.Column(id=ids.get(i, i), name=n, type=schema_pb2.ColumnType(kind=KINDS[n]), state=schema_pb2.PUBLIC)
         for i, n in NAMES.items()
     ]
     if extra:
         kind = schema_pb2.ColumnType(kind="STRING")
         columns.append(schema_pb2.Column(id=14, name="Extra", type=kind, state=schema_pb2.PUBLIC))
     index = schema_pb2.Index(
-        id=15, name="ByBalance", parts=[schema_pb2.IndexPart(column_id=BALANCE)], state=schema_pb2.PUBLIC
+        id=15,
+        name="ByBalance",
+        parts=[schema_pb2.IndexPart(column_id=ids.get(BALANCE, BALANCE))],
+        state=schema_pb2.PUBLIC,
     )
     table = schema_pb2.Table(
         id=10, name="Account", columns=columns, key_column_ids=[ID], indexes=[index], state=schema_pb2.PUBLIC
@@ -59,6 +64,7 @@ class Store:
         self.outcomes: dict[bytes, int | None] = {}
         self.schema = schema_bytes()
         self.schema_version = 3
+        self.columns = {*NAMES, 14}
         self.lock = threading.Lock()
 
     def tick(self) -> int:
@@ -90,6 +96,9 @@ class Store:
     def apply(self, write: pb.LogicalWrite, ts: int) -> None:
         key: Any = decode_row(write.key)[ID]
         columns = decode_row(write.columns) if write.columns else {}
+        if unknown := columns.keys() - self.columns:
+            text = f"table Account has no column {min(unknown)} any more; the schema has changed"
+            raise F1Error(Code.NOT_FOUND, text, details={"column": str(min(unknown))})
         if write.kind == pb.LogicalWrite.INSERT and key in self.rows:
             raise duplicate(key)
         if write.kind == pb.LogicalWrite.UPDATE and key not in self.rows:
@@ -293,6 +302,7 @@ class FakeServer:
 
     def _visible(self, txn: pb.TxnContext) -> dict[int, Row]:
         overlay = Store()
+        overlay.columns = self.store.columns
         overlay.rows = dict(self.store.rows)
         for item in txn.writes:
             overlay.apply(item, 0)

@@ -264,6 +264,19 @@ def test_a_new_column_is_found(cluster: FakeCluster, conn: f1.Connection) -> Non
     assert cluster.served("show_schema") == 2
 
 
+def test_a_table_that_was_made_again_is_written_to(cluster: FakeCluster, conn: f1.Connection) -> None:
+    conn.insert("Account", {"Id": 20, "Balance": 0})
+    new = {12: 112, 13: 113}
+    cluster.store.schema = schema_bytes(4, ids=new)
+    cluster.store.schema_version = 4
+    cluster.store.columns = {11, *new.values()}
+    conn.insert("Account", {"Id": 21, "Balance": 7})
+    assert cluster.store.rows[21][1] == {11: 21, 112: 7}
+    cluster.store.columns = {11}
+    with pytest.raises(f1.ProgrammingError, match="no column 112 any more"):
+        conn.insert("Account", {"Id": 22, "Balance": 7})
+
+
 def test_executemany_sends_rows_together(cluster: FakeCluster, conn: f1.Connection) -> None:
     cursor = conn.cursor()
     rows = ((n, n, f"note {n}") for n in range(100, 550))
