@@ -1,21 +1,25 @@
 """Runs bound queries: reads what they need from a :class:`Source` and lets DuckDB do the rest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Kind, Schema
 from f1server.exec.arrow_types import narrowed, result_type, sql_type
 from f1server.exec.duck import Connection, Duck
 from f1server.exec.protos import arrow_function, duck_name
-from f1server.exec.source import Source
+from f1server.exec.source import FieldWanted, KeySpan, Source
 from f1server.plan.names import OutColumn
 from f1server.plan.prepare import BoundQuery, PlannedScan
+from f1server.rows.arrow import from_arrow
+from f1server.rows.values import Value
 
 T = TypeVar("T")
 
@@ -86,17 +90,25 @@ class Engine:
         for function in query.functions:
             argument, call = arrow_function(registry, function)
             connection.function(function.name, argument, duck_name(function.result), call)
-        wanted = [s for s in query.scans if not s.scan.empty]
-        streams = await source.scan([s.scan for s in wanted]) if wanted else []
-        check(len(streams) == len(wanted), "a source answers every scan")
-        by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
-        for scan in query.scans:
-            await self._collect(connection, query.schema, scan, by_relation.get(scan.relation))
+        kept: dict[str, Any] = {}
+        waiting = list(query.scans)
+        while waiting:
+            ready = [s for s in waiting if s.lookup is None or s.lookup.relation in kept]
+            check(ready, "lookups do not wait for each other")
+            waiting = [s for s in waiting if s not in ready]
+            now = [looked_up(query.schema, s, kept) for s in ready]
+            wanted = [s for s in now if not s.scan.empty]
+            streams = await source.scan([s.scan for s in wanted]) if wanted else []
+            check(len(streams) == len(wanted), "a source answers every scan")
+            by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
+            for scan in now:
+                stream = by_relation.get(scan.relation)
+                kept[scan.relation] = await self._collect(connection, query.schema, scan, stream)
 
     async def _collect(
         self, connection: Connection, schema: Schema, planned: PlannedScan, stream: AsyncIterator[Any] | None
-    ) -> None:
-        """Register the rows of one scan; many go through a temporary table that may move to disk."""
+    ) -> Any:
+        """Register the rows of one scan and return them; many go through a temporary table (None) that may spill."""
         target = _scan_schema(schema, planned)
         kept: list[Any] = []
         size = 0
@@ -112,8 +124,10 @@ class Engine:
         rows = pa.Table.from_batches(kept, schema=target)
         if spooled and kept:
             await self._spool(connection, planned.relation, rows, False)
-        elif not spooled:
-            connection.register(planned.relation, rows)
+        if spooled:
+            return None
+        connection.register(planned.relation, rows)
+        return rows
 
     async def _spool(self, connection: Connection, relation: str, rows: Any, create: bool) -> None:
         await self.inline(lambda: connection.spool(relation, rows, create), connection)
@@ -132,10 +146,37 @@ class Engine:
             raise
 
 
+def looked_up(schema: Schema, planned: PlannedScan, kept: Mapping[str, Any]) -> PlannedScan:
+    """Give a scan that waited for another one its spans, unless there are too many."""
+    lookup = planned.lookup
+    rows = kept.get(lookup.relation) if lookup is not None else None
+    if lookup is None or rows is None or rows.num_rows > 50 * lookup.limit:
+        return planned
+    columns = [[p[0]] * rows.num_rows if isinstance(p, tuple) else _values(rows, p) for p in lookup.parts]
+    keys = {tuples.encode(key): key for key in zip(*columns, strict=True) if None not in key}
+    if len(keys) > lookup.limit:
+        return planned
+    spans = tuple(KeySpan(keys[k]) for k in sorted(keys))
+    if not spans:
+        return replace(planned, scan=replace(planned.scan, empty=True))
+    if lookup.index is None:
+        return replace(planned, scan=replace(planned.scan, spans=spans))
+    scan = replace(planned.scan, index=lookup.index, index_spans=spans, covering=lookup.covering)
+    return replace(planned, scan=scan)
+
+
+def _values(rows: Any, wanted: FieldWanted) -> list[Value]:
+    """Return the values of a column of a scan's rows; the metadata of its schema says which it is."""
+    place = json.loads(rows.schema.metadata[b"fields"]).index([wanted.column_id, *wanted.path])
+    return from_arrow(rows.column(place))
+
+
 def _scan_schema(schema: Schema, planned: PlannedScan) -> Any:
     """Return the Arrow schema in which DuckDB gets the rows of a scan."""
     kinds = [sql_type(schema, planned.scan.table, wanted) for wanted in planned.scan.columns]
-    return pa.schema([(name, narrowed(kind)) for name, kind in zip(planned.names, kinds, strict=True)])
+    fields = json.dumps([[w.column_id, *w.path] for w in planned.scan.columns])
+    typed = [(name, narrowed(kind)) for name, kind in zip(planned.names, kinds, strict=True)]
+    return pa.schema(typed, metadata={"fields": fields})
 
 
 def _named(batch: Any, target: Any) -> Any:

@@ -215,7 +215,8 @@ def comparisons(node: exp.Expr) -> Iterator[tuple[int, Comparison]]:
             and isinstance(inner.expression, exp.Null)
             and (place := place_of(inner.this)) is not None
         ):
-            yield place[0], Comparison(place[1], PredicateOp.IS_NOT_NULL)
+            negated = bool(inner.args.get("negate"))
+            yield place[0], Comparison(place[1], PredicateOp.IS_NULL if negated else PredicateOp.IS_NOT_NULL)
 
 
 def _binary(node: exp.Expr, op: PredicateOp) -> Iterator[tuple[int, Comparison]]:

@@ -330,8 +330,7 @@ def duck_type(kind: exp.DataType) -> str:
 
 def _function(node: exp.Expr) -> None:
     name = function_name(node)
-    ours = str(node.this).startswith("f1_")
-    if ours:
+    if str(node.this).startswith("f1_"):
         return
     if name in (
         "now",

@@ -68,6 +68,8 @@ def _scan(planned: PlannedScan) -> dict[str, Any]:
         if len(spans) > 20:
             found["span_count"] = len(spans)
     found["columns"] = [_field(scan, wanted) for wanted in scan.columns]
+    if planned.lookup is not None:
+        found["lookup"] = _lookup(planned, scan)
     if scan.predicates:
         found["predicates"] = [
             " ".join(
@@ -80,6 +82,17 @@ def _scan(planned: PlannedScan) -> dict[str, Any]:
     if scan.ancestry is not None:
         found["cluster_join"] = scan.ancestry
     return found
+
+
+def _lookup(planned: PlannedScan, scan: TableScan) -> str:
+    lookup = planned.lookup
+    if lookup is None:
+        return ""
+    by = f"index {lookup.index.name}" if lookup.index is not None else "key"
+    key = scan.table.key_column_ids
+    ids = [p.column_id for p in lookup.index.parts] if lookup.index is not None else list(key)
+    names = [scan.table.by_id[i].name for i in ids[: len(lookup.parts)]]
+    return f"by {by} ({', '.join(names)}) from {lookup.relation.removeprefix('f1_')}"
 
 
 def _access(scan: TableScan) -> str:
@@ -140,7 +153,7 @@ def _operator_lines(operator: dict[str, Any]) -> list[str]:
         if "index" in operator:
             access = f"index {operator['index']}{' (covering)' if operator['covering'] else ''}"
         lines = [f"  scan {operator['table']}{alias} by {access}"]
-        for key in ("spans", "span_count", "columns", "predicates", "limit", "cluster_join"):
+        for key in ("spans", "span_count", "columns", "lookup", "predicates", "limit", "cluster_join"):
             if key in operator:
                 value = operator[key]
                 shown = "; ".join(value) if isinstance(value, list) and key != "columns" else value

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import ElementState, Index, Kind, Schema, Table
-from f1server.plan.conditions import Comparison, Equality
+from f1server.plan.conditions import Comparison, Equality, Place
 from f1server.plan.constants import Unfit, evaluate
-from f1server.plan.scans import Bound, FieldWanted, KeySpan, PredicateOp, TableScan
+from f1server.plan.scans import Bound, FieldWanted, KeySpan, Lookup, PredicateOp, TableScan
 from f1server.plan.types import of_path
 from f1server.rows.values import Value
 
@@ -52,6 +52,7 @@ class TablePlan:
     comparisons: list[Evaluated] = field(default_factory=list)
     skipped: int = 0
     empty: bool = False
+    lookup: Lookup | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +66,19 @@ class Planning:
     limit: int | None = None
     point: bool = False
     applied: list[str] = field(default_factory=list)
+
+    def limiting(self, place: Place) -> set[Place]:
+        """Return the columns whose values limit those of ``place``, over any number of equalities."""
+        found = {place}
+        todo = [place]
+        while todo:
+            at = todo.pop()
+            for equality in self.equalities:
+                sources = [equality.left] if equality.right == at else []
+                sources += [equality.right] if equality.both and equality.left == at else []
+                todo += [s for s in sources if s not in found]
+                found.update(sources)
+        return found - {place}
 
     def by_number(self) -> dict[int, TablePlan]:
         """Return the tables by number."""

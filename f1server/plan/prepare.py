@@ -20,7 +20,7 @@ from f1server.plan.names import COLUMN_META, BaseTable, OutColumn
 from f1server.plan.planning import Planning, Shape, TablePlan, evaluated
 from f1server.plan.resolve import ProtoFunction, Resolver
 from f1server.plan.rules import apply_rules
-from f1server.plan.scans import TableScan
+from f1server.plan.scans import Lookup, TableScan
 
 _SIMPLE_KEYS = frozenset({"expressions", "from_", "where", "kind"})
 _LIMIT_KEYS = _SIMPLE_KEYS - {"where"} | {"limit", "offset"}
@@ -34,6 +34,7 @@ class PlannedScan:
     names: tuple[str, ...]
     scan: TableScan
     alias: str = ""
+    lookup: Lookup | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +77,7 @@ class Prepared:
     def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> BoundQuery:
         """Fill in parameters and choose how tables are read. Raises F1Error INVALID_ARGUMENT."""
         planning = self.plan(params, now_us, rules_off)
-        scans = tuple(PlannedScan(t.relation, t.names, t.scan, t.alias) for t in planning.tables)
+        scans = tuple(PlannedScan(t.relation, t.names, t.scan, t.alias, t.lookup) for t in planning.tables)
         sql, bound = self.template.fill(params, now_us, lambda name, value: _message(self.schema, name, value))
         picks = self.shape.picks if planning.point else None
         as_of = self._as_of(params, now_us)

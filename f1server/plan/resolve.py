@@ -16,6 +16,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Kind, Schema, Table, View
 from f1server.plan import relations
+from f1server.plan.grouping import admit_dependent_columns
 from f1server.plan.names import (
     COLUMN_META,
     BaseTable,
@@ -178,6 +179,7 @@ class Resolver:
                 if isinstance(one, exp.Expr):
                     self.expression(one, scope, order=key == "order")
         self.distinct_order(node)
+        admit_dependent_columns(node, scope)
         if output is not None and not relations.is_transparent(node):
             output = [replace(column, origin=None) for column in output]
         return tuple(output) if output is not None else None

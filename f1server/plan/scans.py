@@ -11,7 +11,7 @@ from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import Index, Table
 from f1server.rows.values import Value
 
-__all__ = ["Bound", "FieldWanted", "KeySpan", "PredicateOp", "SimplePredicate", "TableScan"]
+__all__ = ["Bound", "FieldWanted", "KeySpan", "Lookup", "PredicateOp", "SimplePredicate", "TableScan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,21 @@ class SimplePredicate:
     column: FieldWanted
     op: PredicateOp
     values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """Keys that are known only when another scan of the statement has been read: a lookup join.
+
+    ``relation`` names that scan. Each of ``parts`` is a column of it, or a constant in a tuple, and gives one part of
+    the primary key, or of ``index``. With more than ``limit`` different keys, the table is read as its scan says.
+    """
+
+    relation: str
+    parts: tuple[FieldWanted | tuple[Value], ...]
+    index: Index | None = None
+    covering: bool = False
+    limit: int = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from f1server.plan.rules import (
     index_access,
     key_access,
     limit,
+    lookup_join,
     point_read,
     predicates,
     transitive,
@@ -25,6 +26,8 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("key_access", key_access.apply),
     # After the primary key: an index is taken only if it is better.
     ("index_access", index_access.apply),
+    # Needs to know which tables are limited already.
+    ("lookup_join", lookup_join.apply),
     ("predicates", predicates.apply),
     ("limit", limit.apply),
     # Needs the spans of both tables.

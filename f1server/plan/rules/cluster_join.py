@@ -15,7 +15,7 @@ def apply(planning: Planning) -> None:
     """Number the scans that can share a request."""
     groups: list[list[TablePlan]] = []
     for plan in sorted(planning.tables, key=lambda p: len(p.table.key_column_ids)):
-        if plan.scan.index is not None or plan.scan.empty or plan.scan.limit is not None:
+        if plan.scan.index is not None or plan.scan.empty or plan.scan.limit is not None or plan.lookup is not None:
             continue
         for group in groups:
             if all(_joined(planning, other, plan) for other in group):

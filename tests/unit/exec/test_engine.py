@@ -184,6 +184,24 @@ async def run_rows(engine: Engine, query: BoundQuery, source: ArrowSource) -> li
     return await rows_of(await engine.run_query(query, source))
 
 
+@pytest.mark.parametrize(("keys", "whole"), [(10, False), (1000, False), (1001, True)])
+def test_lookups_of_too_many_keys_become_one_scan(keys: int, whole: bool) -> None:
+    """Rule lookup_join: the inner table is read at the outer's keys, or whole if there are more than its limit."""
+    found = EmbeddedDatabase(duck=database().engine.duck)
+    found.apply(
+        "CREATE TABLE A (Id INT64 PRIMARY KEY, G INT64); CREATE INDEX ByG ON A (G); CREATE TABLE B (Id INT64 PRIMARY KEY)"
+    )
+    cursor = Connection(found).cursor()
+    cursor.execute(f"INSERT INTO A SELECT x, 1 FROM generate_series(1, {keys}) x")
+    cursor.execute("INSERT INTO B SELECT x * 2 FROM generate_series(1, 2000) x")
+    found.tables.scans.clear()
+    text = "SELECT count(*) FROM A JOIN B ON A.Id = B.Id WHERE A.G = 1"
+    assert cursor.execute(text).fetchall() == [(keys // 2,)]
+    outer, inner = found.tables.scans
+    assert (outer.table.name, inner.table.name) == ("A", "B")
+    assert (inner.spans == ()) == whole
+
+
 def test_too_little_memory_is_an_error_that_says_so(tmp_path: Path) -> None:
     schema = schema_of("CREATE TABLE N (Id INT64 PRIMARY KEY)")
     engine = Engine(Duck(DuckConfig(threads=1, memory_mb=20, temp_dir=str(tmp_path / "spill"))))

@@ -1,0 +1,58 @@
+"""GROUP BY the primary key: the other columns of that table depend on it and may be selected (SQL:1999, PostgreSQL)."""
+
+from sqlglot import exp
+
+from f1server.plan.dialect import function_name
+from f1server.plan.names import COLUMN_META, Origin, Scope
+from f1server.plan.scans import FieldWanted
+from f1server.plan.types import META
+
+_AGGREGATES = frozenset(
+    {
+        *("any_value", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "stddev", "stddev_samp"),
+        *("stddev_pop", "variance", "var_samp", "var_pop", "corr", "covar_pop", "covar_samp", "median", "mode"),
+        *("percentile_cont", "percentile_disc", "json_agg", "jsonb_agg", "json_object_agg", "first", "last", "arg_max"),
+        *("arg_min", "max_by", "min_by", "product", "list", "histogram", "approx_count_distinct", "regr_slope"),
+        *("regr_intercept", "regr_r2", "regr_count", "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy", "regr_sxy"),
+        *("string_agg", "array_agg", "quantile", "quantile_cont", "quantile_disc", "grouping", "entropy", "kurtosis"),
+    }
+)
+
+
+def admit_dependent_columns(node: exp.Select, scope: Scope) -> None:
+    """Let a resolved SELECT use columns of tables whose whole key it groups by: any value of a group is the value."""
+    group = node.args.get("group")
+    if group is None or any(group.args.get(key) for key in ("rollup", "cube", "grouping_sets", "all")):
+        return
+    grouped = {o for e in group.expressions if (o := _origin(e)) is not None}
+    whole: set[int] = set()
+    for relation in scope.relations:
+        base = relation.base
+        if base is not None and all(Origin(base.number, FieldWanted(i)) in grouped for i in base.table.key_column_ids):
+            whole.add(base.number)
+    if not whole:
+        return
+    parts = [*node.expressions, *(node.args[key] for key in ("having", "order", "qualify") if node.args.get(key))]
+    for part in parts:
+        for column in list(part.find_all(exp.Column)):
+            origin = _origin(column)
+            if origin is not None and origin.number in whole and origin not in grouped and _is_bare(column, node):
+                call = exp.Anonymous(this="any_value")
+                call.meta[META] = column.meta.get(META)
+                column.replace(call)
+                call.set("expressions", [column])
+
+
+def _origin(node: exp.Expr) -> Origin | None:
+    found = node.meta.get(COLUMN_META) if isinstance(node, exp.Column) and node.meta else None
+    return found if isinstance(found, Origin) else None
+
+
+def _is_bare(column: exp.Expr, select: exp.Select) -> bool:
+    """Does a column stand outside all aggregates, in this SELECT itself?"""
+    at = column.parent
+    while at is not None and at is not select:
+        if isinstance(at, exp.AggFunc | exp.Query) or function_name(at) in _AGGREGATES:
+            return False
+        at = at.parent
+    return True
