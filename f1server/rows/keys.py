@@ -71,7 +71,7 @@ def row_prefix(schema: Schema, table: Table, values: Sequence[Value]) -> bytes:
 def row_span(schema: Schema, table: Table, start: bytes, end: bytes) -> tuple[bytes, bytes]:
     """Turn a half-open range of encoded primary keys, or prefixes of them, into one of storage keys.
 
-    ``end`` may be the ``successor`` of a tuple; empty: no end.
+    Both may be the ``successor`` of a tuple; an empty ``end``: no end.
     """
     whole = table_span(schema, table)
     what = f"a range of keys of {table.name}"
@@ -81,16 +81,17 @@ def row_span(schema: Schema, table: Table, start: bytes, end: bytes) -> tuple[by
 def _span(
     place: Callable[[Sequence[Value]], bytes], whole: tuple[bytes, bytes], start: bytes, end: bytes, what: str
 ) -> tuple[bytes, bytes]:
-    low = place(_decoded(start, what)) if start else whole[0]
-    if not end:
-        return low, whole[1]
-    if end.endswith(b"\xff"):
+    return _border(place, start, what) if start else whole[0], _border(place, end, what) if end else whole[1]
+
+
+def _border(place: Callable[[Sequence[Value]], bytes], border: bytes, what: str) -> bytes:
+    if border.endswith(b"\xff"):
         # No tuple element begins with 0xFF: only a successor has one more byte than its elements.
         try:
-            return low, place(tuples.decode(end))
+            return place(tuples.decode(border))
         except F1Error:
-            return low, tuples.successor(place(_decoded(end[:-1], what)))
-    return low, place(_decoded(end, what))
+            return tuples.successor(place(_decoded(border[:-1], what)))
+    return place(_decoded(border, what))
 
 
 def _decoded(encoded: bytes, what: str) -> tuple[Value, ...]:

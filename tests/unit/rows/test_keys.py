@@ -117,6 +117,8 @@ def test_a_range_that_ends_after_a_prefix_holds_all_that_begins_with_it(stem: An
     low, high = row_span(SCHEMA, CAMPAIGN, b"", end)
     inside = [values for values in rows if low <= row("Campaign", *values) < high]
     assert inside == [values for values in rows if tuples.encode(values) < end]
+    low, high = row_span(SCHEMA, CAMPAIGN, end, b"")
+    assert [values for values in rows if low <= row("Campaign", *values) < high] == rows[len(inside) :]
 
 
 def test_a_border_that_is_no_tuple_is_refused() -> None:
