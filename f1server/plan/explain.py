@@ -1,12 +1,14 @@
 """EXPLAIN: how a statement would run, as JSON (DESIGN section 7) and as text."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from f1common.encoding.values import Date, Timestamp
+from f1server.catalog.schema import Table
 from f1server.plan.dml import BoundDml
 from f1server.plan.prepare import BoundQuery, PlannedScan
-from f1server.plan.scans import FieldWanted, KeySpan, TableScan
+from f1server.plan.scans import FieldWanted, KeySpan, Lookup, TableScan
 from f1server.rows.values import Value
 
 
@@ -15,7 +17,8 @@ def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
     operators: list[dict[str, Any]] = []
     query = bound.query if isinstance(bound, BoundDml) else bound
     if query is not None:
-        operators += [_scan(planned) for planned in query.scans]
+        aliases = {planned.relation: planned.alias for planned in query.scans}
+        operators += [_scan(planned, aliases) for planned in query.scans]
         if query.picks is not None:
             operators.append({"operator": "pick", "columns": list(query.picks)})
         else:
@@ -53,7 +56,7 @@ def _writes(bound: BoundDml) -> list[dict[str, Any]]:
     return found
 
 
-def _scan(planned: PlannedScan) -> dict[str, Any]:
+def _scan(planned: PlannedScan, aliases: Mapping[str, str]) -> dict[str, Any]:
     scan = planned.scan
     found: dict[str, Any] = {"operator": "scan", "table": scan.table.name}
     if planned.alias and planned.alias != scan.table.name:
@@ -69,7 +72,7 @@ def _scan(planned: PlannedScan) -> dict[str, Any]:
             found["span_count"] = len(spans)
     found["columns"] = [_field(scan, wanted) for wanted in scan.columns]
     if planned.lookup is not None:
-        found["lookup"] = _lookup(planned, scan)
+        found["lookup"] = _lookup(planned.lookup, scan.table, aliases)
     if scan.predicates:
         found["predicates"] = [
             " ".join(
@@ -84,15 +87,11 @@ def _scan(planned: PlannedScan) -> dict[str, Any]:
     return found
 
 
-def _lookup(planned: PlannedScan, scan: TableScan) -> str:
-    lookup = planned.lookup
-    if lookup is None:
-        return ""
+def _lookup(lookup: Lookup, table: Table, aliases: Mapping[str, str]) -> str:
     by = f"index {lookup.index.name}" if lookup.index is not None else "key"
-    key = scan.table.key_column_ids
-    ids = [p.column_id for p in lookup.index.parts] if lookup.index is not None else list(key)
-    names = [scan.table.by_id[i].name for i in ids[: len(lookup.parts)]]
-    return f"by {by} ({', '.join(names)}) from {lookup.relation.removeprefix('f1_')}"
+    ids = [p.column_id for p in lookup.index.parts] if lookup.index is not None else list(table.key_column_ids)
+    names = [table.by_id[i].name for i in ids[: len(lookup.parts)]]
+    return f"by {by} ({', '.join(names)}) from {aliases[lookup.relation]}"
 
 
 def _access(scan: TableScan) -> str:

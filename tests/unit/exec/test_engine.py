@@ -188,9 +188,8 @@ async def run_rows(engine: Engine, query: BoundQuery, source: ArrowSource) -> li
 def test_lookups_of_too_many_keys_become_one_scan(keys: int, whole: bool) -> None:
     """Rule lookup_join: the inner table is read at the outer's keys, or whole if there are more than its limit."""
     found = EmbeddedDatabase(duck=database().engine.duck)
-    found.apply(
-        "CREATE TABLE A (Id INT64 PRIMARY KEY, G INT64); CREATE INDEX ByG ON A (G); CREATE TABLE B (Id INT64 PRIMARY KEY)"
-    )
+    found.apply("CREATE TABLE A (Id INT64 PRIMARY KEY, G INT64); CREATE INDEX ByG ON A (G)")
+    found.apply("CREATE TABLE B (Id INT64 PRIMARY KEY)")
     cursor = Connection(found).cursor()
     cursor.execute(f"INSERT INTO A SELECT x, 1 FROM generate_series(1, {keys}) x")
     cursor.execute("INSERT INTO B SELECT x * 2 FROM generate_series(1, 2000) x")
