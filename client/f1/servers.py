@@ -84,7 +84,7 @@ class Server:
         """Why it is avoided; None: it is not."""
         self._open_stream = open_stream
         self._stream = open_stream()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], None] = {}
         self.down_until_s = 0.0
         self._backoff = Backoff(_DOWN_INITIAL_MS, _DOWN_CAP_MS, 2, rng)
         self.probe: asyncio.Task[None] | None = None
@@ -114,8 +114,8 @@ class Server:
     def _hang_up(self) -> None:
         """End the stream, which nobody else needs now: the server stops the work that nobody waits for any more."""
         closing = asyncio.create_task(self._stream.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._closing[closing] = None
+        closing.add_done_callback(lambda task: self._closing.pop(task, None))
         self._stream = self._open_stream()
 
     def avoid(self, error: F1Error) -> None:

@@ -6,10 +6,11 @@ JSON.
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -20,6 +21,7 @@ from f1common.errors import Code, F1Error
 
 _BLOCK_BYTES = 4 << 20
 _PARQUET_ROWS = 20_000
+_ARROW_ROW = re.compile(r"Row #(\d+): ")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
     "BOOL": pa.bool_(),
@@ -132,15 +134,19 @@ class CsvSource(Source):
 
     def _header(self) -> list[str]:
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
+            with self._text() as file:
                 names = next(csv.reader(file, delimiter=self._delimiter), None)
-        except (UnicodeDecodeError, csv.Error) as error:
+            "".join(names or ()).encode()  # what follows the header is looked at later, with its place
+        except (UnicodeError, csv.Error) as error:
             raise F1Error(Code.INVALID_ARGUMENT, f"{self.path}: line 1: no header of a CSV file: {error}") from error
         except OSError as error:
             raise F1Error(Code.NOT_FOUND, f"cannot read {self.path}: {error.strerror}") from error
         if not names:
             raise F1Error(Code.INVALID_ARGUMENT, f"{self.path}: the file is empty; its first line names the columns")
         return names
+
+    def _text(self) -> TextIO:
+        return self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
 
     def _open(self, names: Sequence[str]) -> Any:
         def refuse(row: Any) -> str:
@@ -166,7 +172,10 @@ class CsvSource(Source):
         invalid = self._invalid
         if invalid is None:
             text = " ".join(str(error).split())
-            return F1Error(Code.INVALID_ARGUMENT, f"{self.path}: after row {first_row}: {text}")
+            # Arrow counts the header as row 1.
+            found = _ARROW_ROW.search(text)
+            place = f"row {int(found[1]) - 1}" if found else f"after row {first_row}"
+            return F1Error(Code.INVALID_ARGUMENT, f"{self.path}: {place}: {_ARROW_ROW.sub('', text)}")
         place = f"{self.path}: line {invalid.number}" if invalid.number is not None else str(self.path)
         fields = f"{invalid.actual_columns} field{'' if invalid.actual_columns == 1 else 's'}"
         return F1Error(
@@ -176,7 +185,7 @@ class CsvSource(Source):
     def place(self, row: int) -> str:
         """Return the line at which a row ends; texts in the rows before may have line breaks."""
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
+            with self._text() as file:
                 reader = csv.reader(file, delimiter=self._delimiter)
                 next(reader)
                 number = -1
@@ -184,7 +193,7 @@ class CsvSource(Source):
                     number += bool(fields)
                     if number == row:
                         return f"{self.path}: line {reader.line_num}"
-        except (OSError, UnicodeDecodeError, csv.Error):
+        except (OSError, csv.Error):
             pass  # the row's number will do
         return super().place(row)
 

@@ -14,6 +14,9 @@ from f1common.encoding.values import Date, Timestamp
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 
+MAX_BATCH_BYTES = 2 << 20
+"""Rows of a transaction are fewer if they are large."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -22,11 +25,6 @@ class Batch:
     writes: tuple[pb.LogicalWrite, ...]
     rows: tuple[int, ...]
     keys: tuple[tuple[Any, ...], ...]
-
-    @property
-    def bytes(self) -> int:
-        """About how large the transaction is."""
-        return sum(len(write.key) + len(write.columns) for write in self.writes)
 
 
 class WriteMaker:
@@ -68,13 +66,17 @@ class WriteMaker:
         start = 0
         while start < len(order):
             end = self._end(order, keys, start, rows_per_batch)
-            rows = order[start:end]
-            yield Batch(
-                tuple(self._write(keys[row], values, row) for row in rows),
-                tuple(chunk.first_row + row for row in rows),
-                tuple(keys[row] for row in rows),
-            )
-            start = end
+            writes: list[pb.LogicalWrite] = []
+            size = 0
+            for row in order[start:end]:
+                write = self._write(keys[row], values, row)
+                size += len(write.key) + len(write.columns)
+                if writes and size > MAX_BATCH_BYTES:
+                    break
+                writes.append(write)
+            rows = order[start : start + len(writes)]
+            yield Batch(tuple(writes), tuple(chunk.first_row + row for row in rows), tuple(keys[row] for row in rows))
+            start += len(writes)
 
     def _end(self, order: Sequence[int], keys: Sequence[tuple[Any, ...]], start: int, size: int) -> int:
         """Return where the batch from ``start`` ends: after ``size`` rows, or sooner where another directory begins."""

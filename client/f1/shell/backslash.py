@@ -60,8 +60,13 @@ def _describe(shell: Shell, arguments: Sequence[str]) -> None:
         if metadata.views:
             _print(shell, ["view"], [[name] for name in metadata.views])
         return
+    metadata = shell.runner.connection.metadata()
     for name in arguments:
-        _table(shell, shell.runner.connection.metadata().table(name))
+        if name.lower() in {view.lower() for view in metadata.views}:
+            ((definition,),) = shell.runner.connection.execute(f"SHOW CREATE {name}").fetchall()
+            shell.write(f"{definition}\n")
+        else:
+            _table(shell, metadata.table(name))
 
 
 def _list_tables(shell: Shell, _: Sequence[str]) -> None:

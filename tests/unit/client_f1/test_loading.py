@@ -13,7 +13,7 @@ import pytest
 
 from f1.cli import GROUP, build, run
 from f1.loading.loader import Progress
-from f1.loading.readers import open_source
+from f1.loading.readers import Chunk, open_source
 from f1.loading.writes import Batch, WriteMaker, cells_of
 from f1.metadata import Metadata
 from f1common.encoding.proto import compile_protos
@@ -264,14 +264,34 @@ def test_transactions_end_where_directories_end() -> None:
     metadata = every_type()
     table = metadata.table("Child")
     rows = [(root, f"{i}") for root in (1, 2, 3, 4) for i in range({1: 3, 2: 3, 3: 20, 4: 1}[root])]
-    chunk_type = open_source.__globals__["Chunk"]
-    chunk = chunk_type(table.columns, (pa.array([r for r, _ in rows]), pa.array([t for _, t in rows])), 0)
+    chunk = Chunk(table.columns, (pa.array([r for r, _ in rows]), pa.array([t for _, t in rows])), 0)
     maker = WriteMaker(metadata, table, table.columns, pb.LogicalWrite.INSERT, 1)
     batches = list(maker.batches(chunk, 8))
     roots = [[key[0] for key in batch.keys] for batch in batches]
     assert [set(found) for found in roots] == [{1, 2}, {3}, {3}, {3, 4}]
     assert [len(found) for found in roots] == [6, 8, 8, 5]
     assert sorted(row for batch in batches for row in batch.rows) == list(range(len(rows)))
+
+
+def test_large_rows_make_small_transactions() -> None:
+    metadata = every_type()
+    table = metadata.table("T")
+    columns = (table.column("C_INT64"), table.column("C_BYTES"))
+    chunk = Chunk(columns, (pa.array(range(7)), pa.array([b"x" * (1 << 20)] * 6 + [b"x" * (3 << 20)])), 0)
+    batches = list(WriteMaker(metadata, table, columns, pb.LogicalWrite.INSERT, 0).batches(chunk, 500))
+    assert [batch.rows for batch in batches] == [(0,), (1,), (2,), (3,), (4,), (5,), (6,)]
+    small = Chunk(columns, (pa.array(range(7)), pa.array([b"x" * (1 << 19)] * 7)), 0)
+    batches = list(WriteMaker(metadata, table, columns, pb.LogicalWrite.INSERT, 0).batches(small, 500))
+    assert [len(batch.rows) for batch in batches] == [3, 3, 1]
+
+
+def test_text_that_is_no_utf_8(tmp_path: Path) -> None:
+    metadata = every_type()
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"C_INT64,C_STRING\n1,a\n2,\xff\xfe\n")
+    with pytest.raises(F1Error, match=r"t.csv: row 2: .*UTF8") as caught:
+        list(open_source(path, metadata, metadata.table("T")).chunks())
+    assert "\n" not in str(caught.value)
 
 
 def test_progress_knows_the_first_missing_row() -> None:
