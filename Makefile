@@ -19,8 +19,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
+# Arguments: make demo ARGS="--clicks 20000 --no-prompt".
 demo: install
-	$(PY) scripts/demo.py
+	$(PY) scripts/demo.py $(ARGS)
 
 test: install static
 	$(PY) -m pytest -m "not long" tests
