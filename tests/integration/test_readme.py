@@ -9,7 +9,7 @@ from tests.integration.database import running
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
-PROMPT = re.compile(r"^(default>| +->) ?")
+PROMPT = re.compile(r"^(default>|\.+>) ?")
 ADDRESSES = "127.0.0.1:7400,127.0.0.1:7401"
 
 
