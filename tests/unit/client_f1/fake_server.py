@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import duckdb
+import grpc
 import grpc.aio
 import pyarrow as pa
 
@@ -31,7 +32,10 @@ ARROW = pa.schema([("Id", pa.int64()), ("Balance", pa.int64()), ("Note", pa.stri
 
 Row = dict[int, Any]
 Fault = Callable[["FakeServer", pb.Request], str | F1Error | None]
-"""Looks at a request: an error to answer with, "die" before or "die after" it is done, "hang", or None."""
+"""Looks at a request: an error to answer with, "die" before or "die after" it is done, "hang", or None.
+
+"cut" and "cut after": as if it died and was back at once. "lost": it is done, and answered with UNKNOWN_OUTCOME.
+"""
 
 
 def schema_bytes(version: int = 3, extra: bool = False, ids: Mapping[int, int] = MappingProxyType({})) -> bytes:
@@ -126,6 +130,8 @@ class FakeServer:
         self.served: list[str] = []
         self.requests: list[pb.Request] = []
         self.sessions_ended = 0
+        self.cut = asyncio.Event()
+        """Set when all sessions break, as when the process is restarted at once."""
         self.page_rows = 1_000_000
         self.cursors: dict[bytes, list[pa.RecordBatch]] = {}
         self.handles: dict[bytes, dict[int, int]] = {}
@@ -152,8 +158,8 @@ class FakeServer:
             return
         if fault == "hang":
             return
-        if fault == "die":
-            self._die()
+        if fault in ("die", "cut"):
+            self._die() if fault == "die" else self._cut()
             return
         try:
             with self.store.lock:
@@ -164,11 +170,19 @@ class FakeServer:
             response = failed(request, error_from_exception(error))
         if fault == "die after":
             self._die()
+        elif fault == "cut after":
+            self._cut()
+        elif fault == "lost":
+            reply(failed(request, F1Error(Code.UNKNOWN_OUTCOME, "lost touch with the leader")))
         else:
             reply(response)
 
     def _die(self) -> None:
         self._dying = asyncio.get_running_loop().create_task(self.stop())
+
+    def _cut(self) -> None:
+        self.cut.set()
+        self.cut = asyncio.Event()
 
     # ------------------------------------------------------------------ requests
 
@@ -318,15 +332,24 @@ class _Servicer(f1_pb2_grpc.F1ServerServicer):
 
     @maps_errors
     async def Session(self, _: Any, context: Any) -> None:
-        try:
-            await serve_requests(
+        serving = asyncio.create_task(
+            serve_requests(
                 context,
                 lambda batch: batch.requests,
                 lambda responses: pb.ServerBatch(responses=responses),
                 self._owner.handle,
                 fail=failed,
             )
+        )
+        cut = asyncio.create_task(self._owner.cut.wait())
+        try:
+            await asyncio.wait((serving, cut), return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is gone")
         finally:
+            for task in (serving, cut):
+                task.cancel()
+            await asyncio.gather(serving, cut, return_exceptions=True)
             self._owner.sessions_ended += 1
 
     @maps_errors

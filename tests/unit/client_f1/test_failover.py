@@ -1,6 +1,9 @@
 """Servers that die at every moment: reads go elsewhere, commits end in their true outcome (design sections 4 and 6)."""
 
 import asyncio
+import random
+import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -206,6 +209,58 @@ def test_a_server_comes_back(cluster: FakeCluster) -> None:
     assert cluster.balances()[1] == 102
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_fails_each_acknowledged_change_happened_once(seed: int) -> None:
+    """SQL and NoSQL while servers die before and after they have done what they should."""
+    rng = random.Random(seed)
+    busy, no_quorum = F1Error(Code.OVERLOADED, "busy"), F1Error(Code.UNAVAILABLE, "no quorum")
+    bad: list[str | F1Error] = ["cut", "cut", "cut after", "cut after", "lost", busy, no_quorum]
+
+    def fault(_: FakeServer, request: pb.Request) -> str | F1Error | None:
+        kind = request.WhichOneof("body")
+        if kind not in ("execute", "read", "commit", "outcome") or rng.random() > 0.2:
+            return None
+        chosen = rng.choice(bad)
+        return "cut" if chosen == "lost" and kind != "commit" else chosen
+
+    acknowledged: Counter[int] = Counter()
+    failures: list[f1.Error] = []
+
+    with fake_cluster(3) as cluster:
+        cluster.put(dict.fromkeys(range(4), 0))
+
+        def client(key: int) -> None:
+            def work(tx: f1.Transaction) -> None:
+                row = tx.get("Account", key)
+                assert row is not None
+                tx.update("Account", {"Id": key, "Balance": row["Balance"] + 1})
+
+            with f1.connect(cluster.hosts, autocommit=True, timeout_s=20) as conn:
+                for number in range(15):
+                    try:
+                        if number % 2:
+                            conn.run(work)
+                        else:
+                            conn.execute("UPDATE Account SET Balance = Balance + ? WHERE Id = ?", (1, key))
+                        acknowledged[key] += 1
+                    except f1.Error as error:
+                        failures.append(error)
+
+        cluster.set_fault(fault)
+        # Two clients on each of two rows, so that they also meet each other.
+        threads = [threading.Thread(target=client, args=(number // 2,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        cluster.set_fault(None)
+        assert failures == []
+        assert {key: cluster.balances()[key] for key in (0, 1)} == {0: 30, 1: 30}
+        ids = [commit.commit_id for commit in cluster.requests("commit")]
+        assert len(ids) == len(set(ids))
+        assert len(ids) > 60  # some had to be done again
+
+
 @pytest.mark.parametrize(
     ("text", "addresses"),
     [
@@ -227,8 +282,6 @@ def test_wrong_addresses(text: str) -> None:
 
 def test_work_is_spread_over_near_servers_and_far_ones_are_left_alone() -> None:
     async def scenario() -> None:
-        import random
-
         servers = Servers(["a:1", "b:1", "c:1"], rng=random.Random(1))
         a, b, c = servers.all
         a.latency_s, b.latency_s, c.latency_s = 0.001, 0.0015, 0.05
