@@ -18,6 +18,7 @@ from f1common.ids import new_id
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
 from f1server.catalog.changes import SchemaChanges
+from f1server.catalog.diff import readable_at
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.render import quoted
 from f1server.catalog.schema import ColumnType, Kind, Schema
@@ -170,6 +171,10 @@ class SqlRunner:
         schema = (await self._leases.current(request.database)).schema
         bound = self._bind(schema, statement, request.params)
         reader = await self._reader(request, schema, bound.as_of)
+        if (readable := readable_at(schema, reader.timestamp)) is not schema:
+            bound = self._prepare(with_history(readable), statement).bind(
+                request.params, self._clock.sample().tt.latest
+            )
         try:
             result = await self._run(request, bound, reader)
         except F1Error:
@@ -200,12 +205,15 @@ class SqlRunner:
         shown = with_history(schema)
         prepared = self._plans.get(shown, statement.sql)
         if not isinstance(prepared, Prepared):
-            (fresh,) = parse(statement.sql)
-            source = fresh if isinstance(fresh, QueryStatement) else statement
-            as_of = source.as_of.copy() if source.as_of is not None else None
-            prepared = prepare(shown, statement.sql, source.ast.copy(), as_of)
+            prepared = self._prepare(shown, statement)
             self._plans.put(statement.sql, prepared)
         return prepared.bind(params, self._clock.sample().tt.latest)
+
+    def _prepare(self, shown: Schema, statement: QueryStatement) -> Prepared:
+        (fresh,) = parse(statement.sql)
+        source = fresh if isinstance(fresh, QueryStatement) else statement
+        as_of = source.as_of.copy() if source.as_of is not None else None
+        return prepare(shown, statement.sql, source.ast.copy(), as_of)
 
     async def _reader(self, request: SqlRequest, schema: Schema, as_of: int | None) -> RowReader:
         writes = self._committer_.fill(schema, request.writes, b"overlay", request.read_ts) if request.writes else ()
@@ -304,8 +312,10 @@ class SqlRunner:
         if not isinstance(prepared, PreparedDml):
             prepared = prepare_dml(with_history(schema), statement)
             self._plans.put(key, prepared)
-        bound = prepared.bind(request.params, self._clock.sample().tt.latest)
         reader = await self._reader(request, schema, None)
+        if (readable := readable_at(schema, reader.timestamp)) is not schema:
+            prepared = prepare_dml(with_history(readable), statement)
+        bound = prepared.bind(request.params, self._clock.sample().tt.latest)
         if request.kind == "OPTIMISTIC":
             bound = replace(
                 bound,

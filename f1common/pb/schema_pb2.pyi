@@ -61,7 +61,7 @@ class IndexPart(_message.Message):
     def __init__(self, column_id: _Optional[int] = ..., path: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Index(_message.Message):
-    __slots__ = ("id", "name", "parts", "unique", "local", "storing", "state")
+    __slots__ = ("id", "name", "parts", "unique", "local", "storing", "state", "readable_from")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class Index(_message.Message):
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     STORING_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    READABLE_FROM_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     parts: _containers.RepeatedCompositeFieldContainer[IndexPart]
@@ -76,7 +77,8 @@ class Index(_message.Message):
     local: bool
     storing: _containers.RepeatedScalarFieldContainer[int]
     state: ElementState
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[IndexPart, _Mapping]]] = ..., unique: _Optional[bool] = ..., local: _Optional[bool] = ..., storing: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[ElementState, str]] = ...) -> None: ...
+    readable_from: int
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[IndexPart, _Mapping]]] = ..., unique: _Optional[bool] = ..., local: _Optional[bool] = ..., storing: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[ElementState, str]] = ..., readable_from: _Optional[int] = ...) -> None: ...
 
 class ForeignKey(_message.Message):
     __slots__ = ("id", "name", "column_ids", "referenced_table_id", "referenced_column_ids", "state")

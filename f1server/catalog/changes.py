@@ -196,7 +196,11 @@ class SchemaChanges:
         return Applied(stored.schema, tuple(steps))
 
     async def _next(self, database: str, step: Step) -> Stored:
-        stored, _ = await self._store.write(database, lambda schema, _: diff.advance(schema, step))
+        def next_schema(schema: Schema, _: NewId) -> Schema:
+            now_us = self._clock.sample().tt.latest
+            return diff.readable_from(schema, diff.advance(schema, step), now_us)
+
+        stored, _ = await self._store.write(database, next_schema)
         return stored
 
     async def _backfill(self, database: str, schema: Schema, step: Step) -> None:

@@ -164,6 +164,7 @@ def _index_to_pb(index: Index) -> pb.Index:
         local=index.local,
         storing=index.storing,
         state=int(index.state),  # type: ignore[arg-type]
+        readable_from=index.readable_from,
     )
 
 
@@ -176,4 +177,5 @@ def _index_from_pb(message: pb.Index) -> Index:
         message.local,
         tuple(message.storing),
         ElementState(message.state),
+        message.readable_from,
     )

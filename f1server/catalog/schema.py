@@ -91,6 +91,8 @@ class Index:
     local: bool = False
     storing: tuple[int, ...] = ()
     state: ElementState = ElementState.PUBLIC
+    readable_from: int = field(default=0, compare=False)
+    """The timestamp from which on there are entries for all rows: older snapshots are not read by the index."""
 
 
 @dataclass(frozen=True, slots=True)

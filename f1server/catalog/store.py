@@ -294,6 +294,8 @@ class SchemaStore:
                 writes.append(Write(_NEXT_ID_KEY, encode_row({1: counter.next})))
                 expected.append(ExpectVersion(_NEXT_ID_KEY, counter_ts))
             fence = max((lease.end_below(stored.schema.version) for lease in leases), default=0)
+            # Whoever uses the new schema reads above this: its indexes serve all strong reads.
+            fence = max([fence, *(i.readable_from for table in schema.tables for i in table.indexes)])
             ts = await self._commit_above(fence, writes, expected)
             if ts:
                 database_ts = ts if any(w.key == database_key(database) for w in writes) else stored.database_ts

@@ -56,6 +56,11 @@ async def _read_table(reader: RowReader, wanted: TableRead) -> TableRows:
     ids = [column.id for column in columns]
     if wanted.index:
         index = table.index(wanted.index)
+        if reader.timestamp and reader.timestamp < index.readable_from:
+            raise F1Error(
+                Code.FAILED_PRECONDITION,
+                f"index {index.name} was made after the time that is read; read by key, or in a new transaction",
+            )
         spans = _index_spans(schema, table, index, wanted)
         rows = await reader.rows_by_index(
             table,
