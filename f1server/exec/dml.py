@@ -49,7 +49,8 @@ async def run_dml(
     Raises F1Error INVALID_ARGUMENT, OUT_OF_RANGE for values that do not fit their columns.
     """
     prepared = bound.prepared
-    if with_locks:
+    queries = [q for q in (bound.query, bound.update) if q is not None]
+    if with_locks or any(scan.scan.with_locks for query in queries for scan in query.scans):
         source = _WithLocks(source)
     match prepared.tag:
         case "INSERT" | "UPSERT":

@@ -57,9 +57,9 @@ class Duck:
             "memory_limit": f"{self.config.memory_mb}MB",
             "temp_directory": self.config.temp_dir or os.path.join(tempfile.gettempdir(), f"f1-duckdb-{os.getpid()}"),
         }
-        self._database = duckdb.connect(":memory:", config=settings)
+        self._database: Any = duckdb.connect(":memory:", config=settings)
         self._lock = threading.Lock()
-        self._names = 0
+        self._functions: set[str] = set()
         for macro in MACROS:
             self._database.execute(f"CREATE MACRO {macro}")
         for setting in SETTINGS:
@@ -70,11 +70,12 @@ class Duck:
         with self._lock:
             return Connection(self._database.cursor(), self)
 
-    def unique(self) -> int:
-        """Return a number that was not returned before."""
+    def function(self, name: str, argument: str, result: str, call: Callable[[Any], Any]) -> None:
+        """Let all queries call a function over Arrow arrays; one of that name that is there already is this one."""
         with self._lock:
-            self._names += 1
-            return self._names
+            if name not in self._functions:
+                self._database.create_function(name, call, [argument], result, type="arrow", null_handling="special")
+                self._functions.add(name)
 
     def close(self) -> None:
         """Close the database; queries that run are interrupted."""
@@ -82,12 +83,11 @@ class Duck:
 
 
 class Connection:
-    """One query's connection: its relations and functions are seen by nobody else."""
+    """One query's connection: its relations are seen by nobody else."""
 
     def __init__(self, connection: Any, duck: Duck) -> None:
         self._connection = connection
         self._duck = duck
-        self._functions: list[str] = []
         self._closed = False
 
     def register(self, name: str, rows: Any) -> None:
@@ -100,11 +100,6 @@ class Connection:
         head = f"CREATE TEMP TABLE {name} AS" if create else f"INSERT INTO {name}"
         self.run(lambda: self._connection.execute(f"{head} SELECT * FROM f1_spooled").fetchall())
         self._connection.unregister("f1_spooled")
-
-    def function(self, name: str, argument: str, result: str, call: Callable[[Any], Any]) -> None:
-        """Let a query call a function over Arrow arrays."""
-        self._connection.create_function(name, call, [argument], result, type="arrow", null_handling="special")
-        self._functions.append(name)
 
     def query(self, sql: str, bound: Mapping[str, object]) -> "tuple[Any, Iterator[Any]]":
         """Run a query and return its Arrow schema and the batches of its result. Raises F1Error."""
@@ -148,8 +143,6 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        for name in self._functions:
-            self._connection.remove_function(name)
         self._connection.close()
 
 

@@ -89,7 +89,7 @@ class Engine:
         registry = registry_of(query.schema)
         for function in query.functions:
             argument, call = arrow_function(registry, function)
-            connection.function(function.name, argument, duck_name(function.result), call)
+            self._duck.function(function.name, argument, duck_name(function.result), call)
         kept: dict[str, Any] = {}
         waiting = list(query.scans)
         while waiting:

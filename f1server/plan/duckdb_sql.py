@@ -389,8 +389,30 @@ def _time_format(node: exp.Expr) -> None:
         _wrap(node, "DATE")
 
 
+def _regexp_match(node: exp.Expr) -> None:
+    """The groups of the first match as an array, or the match if the pattern has no groups."""
+    pattern = node.expressions[1] if len(node.expressions) in (2, 3) else None
+    if not isinstance(pattern, exp.Literal):
+        raise F1Error(Code.INVALID_ARGUMENT, "the pattern of regexp_match must be a text constant")
+    try:
+        groups = re.compile(pattern.name).groups
+    except re.error as error:
+        raise F1Error(Code.INVALID_ARGUMENT, f"no regular expression: {error}") from None
+    flags = node.expressions[2:]
+    text = node.expressions[0]
+    found = [
+        exp.Anonymous(this="regexp_extract", expressions=[text.copy(), pattern.copy(), exp.Literal.number(n), *flags])
+        for n in (range(1, groups + 1) if groups else [0])
+    ]
+    matches = exp.Anonymous(
+        this="regexp_matches", expressions=[text.copy(), pattern.copy(), *(f.copy() for f in flags)]
+    )
+    _swap(node, exp.Case(ifs=[exp.If(this=matches, true=exp.Array(expressions=found))]))
+
+
 _BY_NAME: dict[str, Callable[[exp.Expr], None]] = {
     "length": _length,
+    "regexp_match": _regexp_match,
     "encode": _encode,
     "round": _round,
     "to_char": _time_format,

@@ -55,6 +55,7 @@ RENAMED: dict[str, str] = {
     "like": "f1_like",
     "ilike": "f1_ilike",
     "regexp_count": "f1_regexp_count",
+    "regexp_instr": "f1_regexp_instr",
 }
 """Lower-case names and what DuckDB calls them."""
 
@@ -128,7 +129,10 @@ MACROS: tuple[str, ...] = (
     "ELSE error('decode knows base64 and hex') END",
     "f1_like(s, p) AS s LIKE p ESCAPE '\\'",
     "f1_ilike(s, p) AS s ILIKE p ESCAPE '\\'",
-    "f1_regexp_count(s, p) AS len(regexp_extract_all(s, p))",
+    "f1_regexp_count(s, p) AS len(regexp_extract_all(s, p)), "
+    "(s, p, a) AS len(regexp_extract_all(s[a:], p)), (s, p, a, f) AS len(regexp_extract_all(s[a:], p, 0, f))",
+    "f1_regexp_instr(s, p) AS CASE WHEN regexp_matches(s, p) THEN "
+    "length(regexp_extract(s, '(?s)^(.*?)(?:' || p || ')', 1)) + 1 WHEN s IS NULL OR p IS NULL THEN NULL ELSE 0 END",
     "f1_log(x) AS log(x), (b, x) AS log(b, x)",
 )
 """Macros that every DuckDB connection of ours has: what follows CREATE MACRO."""

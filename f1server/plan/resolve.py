@@ -6,6 +6,7 @@ be registered, columns are qualified where that changes nothing, paths and repea
 means that is not ours (a column of a table function, say) is left to DuckDB.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +40,8 @@ _MAX_VIEW_DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class ProtoFunction:
-    """A function that DuckDB gets for one query: reads ``path`` of messages, or converts them.
+    """A function that DuckDB gets for a query: reads ``path`` of messages, or converts them. Equal names, equal
+    meaning.
 
     ``action``: path, to_json, or parse (text to bytes). ``result`` is what it gives.
     """
@@ -370,9 +372,10 @@ class Resolver:
         key = (action, message, path)
         found = self.functions.get(key)
         if found is None:
-            found = self.functions[key] = ProtoFunction(
-                f"f1_proto_{len(self.functions)}", action, message, path, result
-            )
+            # DuckDB's functions are everybody's: the name says exactly what this one does, under which descriptors.
+            said = "\0".join((action, message, *path)).encode()
+            digest = hashlib.blake2b(said + b"\0" + self.schema.descriptor_set, digest_size=12).hexdigest()
+            found = self.functions[key] = ProtoFunction(f"f1_proto_{digest}", action, message, path, result)
         return found
 
     # ------------------------------------------------------------------ tables

@@ -226,6 +226,27 @@ def test_a_cancelled_query_stops() -> None:
     asyncio.run(run())
 
 
+def test_queries_at_once_do_not_share_their_functions() -> None:
+    """Functions over messages are the whole process's in DuckDB: those of different schemas must not be mixed up."""
+
+    def column(field: str) -> EmbeddedDatabase:
+        found = EmbeddedDatabase(duck=database().engine.duck)
+        proto = f'syntax = "proto3"; package p; message M {{ string a = {field}; }}'
+        found.apply("CREATE TABLE T (Id INT64 PRIMARY KEY, M PROTO<p.M>)", [("m.proto", proto)])
+        Connection(found).cursor().execute(f'INSERT INTO T VALUES (1, \'{{"a": "field {field}"}}\')')
+        return found
+
+    text = "SELECT d.M.a FROM (SELECT DISTINCT M FROM T) d"
+    databases = [column("1"), column("2"), column("1")]
+
+    async def run() -> list[list[tuple[Any, ...]]]:
+        (statement,) = parse(text)
+        results = [(await found.execute(statement))[0] for found in databases]
+        return [await rows_of(result) for result in results if result is not None]
+
+    assert asyncio.run(run()) == [[("field 1",)], [("field 2",)], [("field 1",)]]
+
+
 TEXTS = st.sampled_from(
     [
         *("SELECT", "FROM", "WHERE", "T", "Id", "Name", "t.Id", "1", "'x'", "(", ")", ",", "*", "="),
