@@ -129,7 +129,7 @@ def template(query: exp.Expr) -> Template:
 def sql_of(node: exp.Expr) -> str:
     """Return the SQL of a rewritten tree."""
     try:
-        return str(node.sql("duckdb", unsupported_level=ErrorLevel.IGNORE))
+        return str(node.sql("duckdb", identify=True, unsupported_level=ErrorLevel.IGNORE))
     except (RecursionError, ValueError, AttributeError) as error:
         raise F1Error(Code.INVALID_ARGUMENT, "the statement is nested too deeply") from error
 
@@ -226,10 +226,10 @@ def _multiply(node: exp.Expr) -> None:
 
 def _add(node: exp.Expr) -> None:
     for mine, other in (("this", "expression"), ("expression", "this")):
-        if infer(node.args[mine]).kind is Kind.DATE and infer(node.args[other]).kind is Kind.INT64:
-            days = node.args[other]
-            if not isinstance(days, exp.Literal):
-                _wrap(days, "INT")
+        days = node.args[other]
+        number = infer(days).kind is Kind.INT64 and not isinstance(days, exp.Literal)
+        if infer(node.args[mine]).kind is Kind.DATE and (number or str(days.this).startswith("\x01")):
+            _wrap(days, "INT")
 
 
 def _divide(node: exp.Expr) -> None:
@@ -401,7 +401,10 @@ def _regexp_match(node: exp.Expr) -> None:
     flags = node.expressions[2:]
     text = node.expressions[0]
     found = [
-        exp.Anonymous(this="regexp_extract", expressions=[text.copy(), pattern.copy(), exp.Literal.number(n), *flags])
+        exp.Anonymous(
+            this="regexp_extract",
+            expressions=[text.copy(), pattern.copy(), exp.Literal.number(n), *(f.copy() for f in flags)],
+        )
         for n in (range(1, groups + 1) if groups else [0])
     ]
     matches = exp.Anonymous(
@@ -444,7 +447,6 @@ def _named(name: str) -> Callable[[exp.Expr], None]:
 
 def _select(node: exp.Expr) -> None:
     node.set("locks", None)
-    node.set("as_of", None)
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {

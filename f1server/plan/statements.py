@@ -31,14 +31,22 @@ __all__ = [
 ]
 
 
+_LONGEST_KEPT = 8192
+"""Characters of the longest text whose statements are kept for the next time."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryStatement:
-    """SELECT, VALUES, TABLE and what joins them. ``as_of``: the expression of AS OF."""
+    """SELECT, VALUES, TABLE and what joins them, which begins at ``start`` in the text ``sql``.
+
+    ``as_of``: the expression of AS OF.
+    """
 
     sql: str
     ast: exp.Expr = field(repr=False)
     as_of: exp.Expr | None = field(repr=False, default=None)
     tag: str = "SELECT"
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,8 +132,12 @@ Statement = (
 )
 
 
-@lru_cache(maxsize=1024)
-def _parse_cached(sql: str) -> tuple[Statement, ...]:
+@lru_cache(maxsize=512)
+def _parse_short(sql: str) -> tuple[Statement, ...]:
+    return _parse_all(sql)
+
+
+def _parse_all(sql: str) -> tuple[Statement, ...]:
     statements: list[Statement] = []
     start = 0
     tokens = tokenize(sql)
@@ -147,7 +159,7 @@ def parse(sql: str) -> list[Statement]:
         raise F1Error(
             Code.INVALID_ARGUMENT, f"the statement has {len(sql)} characters; at most 10,000,000 are possible"
         )
-    return list(_parse_cached(sql))
+    return list(_parse_short(sql) if len(sql) <= _LONGEST_KEPT else _parse_all(sql))
 
 
 def _statement(source: Tokens) -> Statement:
@@ -168,7 +180,7 @@ def _query(source: Tokens) -> QueryStatement | DmlStatement:
         raise source.error(0, "expected a query")
     if any(node.args.get("into") for node in ast.find_all(exp.Select)):
         raise source.error(0, "SELECT INTO is written CREATE TABLE ... AS SELECT")
-    return QueryStatement(source.text, ast, as_of)
+    return QueryStatement(source.text, ast, as_of, start=int(source.tokens[0].start))
 
 
 def _dml(source: Tokens) -> DmlStatement:

@@ -90,12 +90,12 @@ class EmbeddedDatabase:
         return self._prepared(statement).bind(params, self.now_us, self.rules_off)
 
     def _prepared(self, statement: QueryStatement) -> Prepared:
-        kept = self._plans.get(self.schema, statement.sql)
+        kept = self._plans.get(self.schema, f"{statement.start} {statement.sql}")
         if isinstance(kept, Prepared):
             return kept
         as_of = statement.as_of.copy() if statement.as_of is not None else None
         prepared = prepare(self.schema, statement.sql, statement.ast.copy(), as_of)
-        self._plans.put(statement.sql, prepared)
+        self._plans.put(f"{statement.start} {statement.sql}", prepared)
         return prepared
 
     async def _query(self, statement: QueryStatement, params: Sequence[object]) -> QueryResult:
