@@ -215,7 +215,7 @@ class Connection:
                         result = await fn(transaction)
                     return result
                 except F1Error as error:
-                    delay_s = await retries.delay_s(error)
+                    delay_s = await retries.after(error)
                 await asyncio.sleep(delay_s)
 
     async def _current(self) -> Transaction:

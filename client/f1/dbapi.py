@@ -182,7 +182,7 @@ class Connection:
             return Retries(self._aio.session, kind, timeout_s)
 
         async def failed(error: F1Error) -> float:
-            return await retries.delay_s(error)
+            return await retries.after(error)
 
         retries: Retries = self._call(policy())
         while True:

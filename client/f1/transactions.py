@@ -423,12 +423,15 @@ class Retries:
         starved = self._asked == "optimistic" and self._tries >= _STARVED_AFTER
         return "pessimistic" if starved else self._asked
 
-    async def delay_s(self, error: F1Error) -> float:
+    async def after(self, error: F1Error) -> float:
         """Return how long to wait before the next try. Raises ``error`` if there is none."""
+        return self.delay_s(error, may_pass=error.retryable or await self._is_of_an_old_schema(error))
+
+    def delay_s(self, error: F1Error, *, may_pass: bool | None = None) -> float:
+        """Do what :meth:`after` does; whether the error may pass is by default what it says itself."""
         self._tries += 1
-        if error.ambiguous or self._tries >= _MAX_TRIES:
-            raise error
-        if not error.retryable and not await self._is_of_an_old_schema(error):
+        may_pass = error.retryable if may_pass is None else may_pass
+        if error.ambiguous or not may_pass or self._tries >= _MAX_TRIES:
             raise error
         delay_s = self._backoff.next_s()
         if ends_within(self._deadline, delay_s):
