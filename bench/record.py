@@ -23,6 +23,7 @@ COLUMNS: Mapping[str, str] = {
     "cpu us": "{cpu_us:.0f}",
     "load cpu": "{load_cpu:.2f}",
 }
+_FIELD = re.compile(r"\{(\w+)")
 PEER_COLUMNS: Mapping[str, str] = {
     "a second": "{peer:,.0f}",
     "p50 ms": "{peer_p50_ms:.1f}",
@@ -35,9 +36,7 @@ def table(report: Mapping[str, Any], revision: str) -> str:
     """Return a report as Markdown."""
     rows = report["rows"]
     peer = rows[0]["peer_name"]
-    columns = [
-        (heading, form) for heading, form in COLUMNS.items() if heading != "cpu us" or rows[0]["cpu_us"] is not None
-    ]
+    columns = [(heading, form) for heading, form in COLUMNS.items() if rows[0].get(_FIELD.findall(form)[0]) is not None]
     if peer:
         columns += [
             (f"{peer} {heading}" if heading != "ratio" else heading, form) for heading, form in PEER_COLUMNS.items()
@@ -65,8 +64,10 @@ def replace(text: str, name: str, section: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     name, *options = arguments
-    f1 = [sys.executable, "-m", "f1", "bench", name, "--format", "json", *options]
-    report = json.loads(subprocess.run(f1, stdout=subprocess.PIPE, check=True).stdout)
+    script = README.with_name(f"{name}.py")
+    command = [str(script)] if script.exists() else ["-m", "f1", "bench", name]
+    done = subprocess.run([sys.executable, *command, "--format", "json", *options], stdout=subprocess.PIPE, check=True)
+    report = json.loads(done.stdout)
     describe = ["git", "describe", "--always", "--dirty"]
     revision = subprocess.run(describe, cwd=README.parent, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     section = table(report, revision)
