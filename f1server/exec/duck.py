@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +94,11 @@ class Connection:
         """Let a query read an Arrow table under a name."""
         self._connection.register(name, rows)
 
+    def view(self, name: str, source: str, columns: Sequence[tuple[str, str]]) -> None:
+        """Let a query read some columns of a relation under other names: (there, here)."""
+        shown = ", ".join(f"{_quoted(there)} AS {_quoted(here)}" for there, here in columns)
+        self.run(lambda: self._connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {shown} FROM {source}"))
+
     def spool(self, name: str, rows: Any, create: bool) -> None:
         """Add rows to a temporary table, which DuckDB moves to disk when memory is short."""
         self._connection.register("f1_spooled", rows)
@@ -144,6 +149,10 @@ class Connection:
             return
         self._closed = True
         self._connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 _CODES: tuple[tuple[type[Exception], Code], ...] = (

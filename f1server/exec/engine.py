@@ -103,7 +103,10 @@ class Engine:
             by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
             for scan in now:
                 stream = by_relation.get(scan.relation)
-                kept[scan.relation] = await self._collect(connection, query.schema, scan, stream)
+                rows = await self._collect(connection, query.schema, scan, stream)
+                kept.update(dict.fromkeys(scan.relations, rows))
+                for view in scan.views:
+                    connection.view(view.relation, scan.relation, view.columns)
 
     async def _collect(
         self, connection: Connection, schema: Schema, planned: PlannedScan, stream: AsyncIterator[Any] | None

@@ -68,7 +68,9 @@ class PreparedDml:
         query = self.query.bind(params, now_us, rules_off) if self.query is not None else None
         returning = self.returning.bind(params, now_us, rules_off) if self.returning is not None else None
         conflict = self.conflict.update if self.conflict is not None else None
-        update = conflict.bind(params, now_us, rules_off) if conflict is not None else None
+        # Its two relations are of one table, but different rows are given for them.
+        off = {*rules_off, "shared_scan"}
+        update = conflict.bind(params, now_us, off) if conflict is not None else None
         return BoundDml(self, tuple(params), now_us, query, returning, update)
 
 

@@ -17,7 +17,7 @@ def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
     operators: list[dict[str, Any]] = []
     query = bound.query if isinstance(bound, BoundDml) else bound
     if query is not None:
-        aliases = {planned.relation: planned.alias for planned in query.scans}
+        aliases = {r: planned.alias for planned in query.scans for r in planned.relations}
         operators += [_scan(planned, aliases) for planned in query.scans]
         if query.picks is not None:
             operators.append({"operator": "pick", "columns": list(query.picks)})

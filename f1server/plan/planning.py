@@ -53,6 +53,8 @@ class TablePlan:
     skipped: int = 0
     empty: bool = False
     lookup: Lookup | None = None
+    shared: str = ""
+    own_columns: tuple[FieldWanted, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

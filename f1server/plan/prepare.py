@@ -26,15 +26,32 @@ _SIMPLE_KEYS = frozenset({"expressions", "from_", "where", "kind"})
 _LIMIT_KEYS = _SIMPLE_KEYS - {"where"} | {"limit", "offset"}
 
 
+@dataclass(frozen=True, slots=True)
+class ScanView:
+    """A relation of some columns of a scan: (name in the scan, name in the relation)."""
+
+    relation: str
+    columns: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedScan:
-    """A scan, and what DuckDB calls its rows and their columns (``names``, in the order of ``scan.columns``)."""
+    """A scan, and what DuckDB calls its rows and their columns (``names``, in the order of ``scan.columns``).
+
+    ``views``: the query reads these relations instead, several places one scan.
+    """
 
     relation: str
     names: tuple[str, ...]
     scan: TableScan
     alias: str = ""
     lookup: Lookup | None = None
+    views: tuple[ScanView, ...] = ()
+
+    @property
+    def relations(self) -> list[str]:
+        """What the query calls the rows."""
+        return [view.relation for view in self.views] or [self.relation]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +94,7 @@ class Prepared:
     def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> BoundQuery:
         """Fill in parameters and choose how tables are read. Raises F1Error INVALID_ARGUMENT."""
         planning = self.plan(params, now_us, rules_off)
-        scans = tuple(PlannedScan(t.relation, t.names, t.scan, t.alias, t.lookup) for t in planning.tables)
+        scans = planned_scans(planning.tables)
         sql, bound = self.template.fill(params, now_us, lambda name, value: _message(self.schema, name, value))
         picks = self.shape.picks if planning.point else None
         as_of = self._as_of(params, now_us)
@@ -115,6 +132,24 @@ class Prepared:
         if isinstance(value, Timestamp):
             return value.us
         raise _bad_time()
+
+
+def planned_scans(tables: Sequence[TablePlan]) -> tuple[PlannedScan, ...]:
+    """Return the scans that serve all tables, in order."""
+    found: dict[str, PlannedScan] = {}
+    for plan in tables:
+        if not plan.shared:
+            found[plan.relation] = PlannedScan(plan.relation, plan.names, plan.scan, plan.alias, plan.lookup)
+            continue
+        names = tuple(f"c{i}" for i in range(len(plan.scan.columns)))
+        place = dict(zip(plan.scan.columns, names, strict=True))
+        columns = tuple((place[w], name) for w, name in zip(plan.own_columns, plan.names, strict=True))
+        view = ScanView(plan.relation, columns)
+        first = found.get(plan.shared)
+        alias = f"{first.alias}, {plan.alias}" if first is not None else plan.alias
+        views = (*first.views, view) if first is not None else (view,)
+        found[plan.shared] = PlannedScan(plan.shared, names, plan.scan, alias, None, views)
+    return tuple(found.values())
 
 
 def _message(schema: Schema, name: str, value: object) -> object:

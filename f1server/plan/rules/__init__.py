@@ -15,6 +15,7 @@ from f1server.plan.rules import (
     lookup_join,
     point_read,
     predicates,
+    shared_scan,
     transitive,
 )
 
@@ -32,6 +33,8 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("limit", limit.apply),
     # Needs the spans of both tables.
     ("cluster_join", cluster_join.apply),
+    # Needs to know everything about the scans that it compares.
+    ("shared_scan", shared_scan.apply),
     # Last: it needs a scan that is exact.
     ("point_read", point_read.apply),
 )
