@@ -149,10 +149,6 @@ class Tokens:
             return ""
         return str(self.tokens[index].text).upper()
 
-    def number(self, index: int) -> int:
-        """Return which parameter (from 1) the ``?`` at this token is."""
-        return sum(1 for token in self.tokens[: index + 1] if token.token_type is TokenType.PLACEHOLDER)
-
     def error(self, index: int, message: str) -> F1Error:
         """Return an INVALID_ARGUMENT error that points at a token."""
         offset = self.tokens[index].start if 0 <= index < len(self.tokens) else len(self.text.rstrip())
@@ -260,6 +256,7 @@ def _translate(source: Tokens) -> tuple[list[Token], list[list[Token]]]:
     """Return the tokens for sqlglot's parser, and those of each AS OF expression."""
     found: list[Token] = []
     times: list[list[Token]] = []
+    source = _numbered(source)
     index = 0
     while index < len(source.tokens):
         token = source.tokens[index]
@@ -273,17 +270,25 @@ def _translate(source: Tokens) -> tuple[list[Token], list[list[Token]]]:
             index = _proto_join(source, index, found)
         elif word == "PROTO" and source.word(index + 1) == "<":
             index = _proto_type(source, index, found)
-        elif token.token_type is TokenType.PLACEHOLDER:
-            # ? is $1, $2 and so on, in the order of the text: the parser's tree has another order.
-            found += [
-                _with_text(token, TokenType.PARAMETER, "$"),
-                _with_text(token, TokenType.NUMBER, str(source.number(index))),
-            ]
-            index += 1
         else:
             found.append(_renamed(source, index, token, word))
             index += 1
     return found, times
+
+
+def _numbered(source: Tokens) -> Tokens:
+    """Write ``?`` as $1, $2 and so on, in the order of the text: the parser's tree has another order."""
+    if not any(token.token_type is TokenType.PLACEHOLDER for token in source.tokens):
+        return source
+    found: list[Token] = []
+    number = 0
+    for token in source.tokens:
+        if token.token_type is TokenType.PLACEHOLDER:
+            number += 1
+            found += [_with_text(token, TokenType.PARAMETER, "$"), _with_text(token, TokenType.NUMBER, str(number))]
+        else:
+            found.append(token)
+    return Tokens(source.text, tuple(found))
 
 
 def _renamed(source: Tokens, index: int, token: Token, word: str) -> Token:
@@ -327,14 +332,7 @@ def _as_of(source: Tokens, index: int) -> tuple[int, list[Token]]:
         if depth == 0 and word in _ENDS_OF_TIME:
             break
         depth += {"(": 1, ")": -1}.get(word, 0)
-        token = source.tokens[index]
-        if token.token_type is TokenType.PLACEHOLDER:
-            time += [
-                _with_text(token, TokenType.PARAMETER, "$"),
-                _with_text(token, TokenType.NUMBER, str(source.number(index))),
-            ]
-        else:
-            time.append(_renamed(source, index, token, word))
+        time.append(_renamed(source, index, source.tokens[index], word))
         index += 1
     if not time:
         raise source.error(index, "expected a timestamp after AS OF")
