@@ -60,7 +60,7 @@ class F1Process:
         pessimistic = PessimisticTransactions(self.client, committer, self.leases, clock, rng)
         self._sql.connect(committer, pessimistic)
         self.frontend = Frontend(
-            Identity(config.server.name, config.server.zone, _version()),
+            Identity(config.server.name, config.server.zone, _version(), tuple(storage)),
             client=self.client,
             leases=self.leases,
             changes=self._changes,

@@ -49,6 +49,8 @@ class Identity:
     name: str
     zone: str
     version: str
+    storage: tuple[str, ...] = ()
+    """Addresses of the spanservers that it works over."""
 
 
 class Frontend:
@@ -306,6 +308,7 @@ class Frontend:
             now=self._clock.sample().tt.latest,
             open_cursors=len(self._cursors),
             open_transactions=len(self._pessimistic),
+            storage=self._identity.storage,
         )
 
 

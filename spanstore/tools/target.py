@@ -11,12 +11,15 @@ from typing import Annotated, TypeVar
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import grpc
 import typer
 import uvloop
 
 from f1common.clock import BoundedClock, Clock, boot_id, boot_us, clock_from_config
 from f1common.config import Config
 from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2, f1_pb2_grpc
+from f1common.rpc.channels import channel_options
 from spanstore.client import SpanClient
 
 DEFAULT_DIRECTORY = Path("f1-cluster")
@@ -25,6 +28,7 @@ DEFAULT_HOST = "127.0.0.1:7400"
 # Without the cluster's own configuration the system clock has to do; this is far above what NTP leaves.
 _CLOCK_BOUND_US = 50_000
 _METRICS_TIMEOUT_S = 2.0
+_ASK_S = 1.0
 
 T = TypeVar("T")
 
@@ -78,10 +82,23 @@ def resolve(host: str | None, directory: Path | None) -> Target:
     if host is not None and directory is not None:
         raise F1Error(Code.INVALID_ARGUMENT, "--host and --dir both name the cluster; give one of them")
     if host is not None:
-        return Target(parse_hosts(host), BoundedClock(_CLOCK_BOUND_US))
+        return Target(storage_of(parse_hosts(host)), BoundedClock(_CLOCK_BOUND_US))
     if directory is None and not DEFAULT_DIRECTORY.is_dir():
         return Target((DEFAULT_HOST,), BoundedClock(_CLOCK_BOUND_US))
     return from_directory(directory or DEFAULT_DIRECTORY)
+
+
+def storage_of(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the spanservers behind f1servers; other addresses, and those where nobody answers, stay as they are."""
+    for address in addresses:
+        with grpc.insecure_channel(address, options=channel_options()) as channel:
+            try:
+                reply = f1_pb2_grpc.F1ServerStub(channel).Status(f1_pb2.StatusRequest(), timeout=_ASK_S)
+            except grpc.RpcError:
+                continue  # it is a spanserver, or it is not there: whoever uses it says so
+            if reply.storage:
+                return tuple(reply.storage)
+    return addresses
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ def make_cluster(path: Path) -> None:
     directory = ClusterDirectory(path)
     directory.create()
     numbers = iter(range(20_000, 30_000))
-    write_configs(directory, plan(Shape(), "c", 7400, lambda: next(numbers)))
+    write_configs(directory, plan(Shape(f1servers=0), "c", 7400, lambda: next(numbers)))
 
 
 def test_hosts_are_split() -> None:
