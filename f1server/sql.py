@@ -39,6 +39,7 @@ from f1server.plan.statements import (
     QueryStatement,
     SchemaChangeStatement,
     ShowStatement,
+    Statement,
     parse,
 )
 from f1server.rows.values import Value
@@ -54,6 +55,8 @@ Batches = AsyncIterator[pa.RecordBatch]
 
 _OPTIMISTIC_TRIES = 3
 _STATEMENT_TRIES = 20
+# A time that another machine calls now may be as far ahead.
+_AHEAD_US = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,12 @@ class SqlRunner:
             count = "no" if not statements else f"{len(statements)}"
             raise F1Error(Code.INVALID_ARGUMENT, f"one statement at a time: this text has {count} statements")
         (statement,) = statements
+        try:
+            return await self._run_statement(request, statement)
+        except RecursionError:
+            raise F1Error(Code.INVALID_ARGUMENT, "the statement is nested too deeply") from None
+
+    async def _run_statement(self, request: SqlRequest, statement: Statement) -> SqlAnswer:
         match statement:
             case QueryStatement():
                 return await self._query(request, statement)
@@ -224,6 +233,8 @@ class SqlRunner:
             return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held)
         if as_of is not None and request.writes:
             raise F1Error(Code.FAILED_PRECONDITION, "AS OF does not see what the transaction has written; commit first")
+        if as_of is not None:
+            _check_as_of(as_of, self._clock.sample().tt.latest)
         timestamp = as_of or request.read_ts
         if not timestamp:
             snapshot = request.kind == "SNAPSHOT"
@@ -429,6 +440,14 @@ def with_locks(bound: BoundQuery) -> BoundQuery:
 
 def _info(column: ColumnInfo) -> pb.ColumnInfo:
     return pb.ColumnInfo(name=column.name, type=column.type, proto_type=column.proto_type, nullable=column.nullable)
+
+
+def _check_as_of(timestamp: int, now_us: int) -> None:
+    if timestamp <= 0:
+        raise F1Error(Code.INVALID_ARGUMENT, "AS OF needs a time after 1970-01-01 00:00:00 UTC: nothing is older")
+    if timestamp > now_us + _AHEAD_US:
+        text = f"AS OF reads the past; this time is {(timestamp - now_us) / 1e6:,.1f} s ahead"
+        raise F1Error(Code.INVALID_ARGUMENT, text)
 
 
 async def _given(batches: Sequence[pa.RecordBatch]) -> Batches:

@@ -123,6 +123,9 @@ def translating() -> Iterator[None]:
         raise
     except F1Error as error:
         raise translate(error) from error
+    except UnicodeEncodeError as error:
+        text = f"a text has a lone surrogate, {error.object[error.start]!r}, which UTF-8 cannot hold"
+        raise translate(F1Error(Code.INVALID_ARGUMENT, text)) from error
 
 
 def translated(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

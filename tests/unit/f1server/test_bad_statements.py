@@ -1,0 +1,28 @@
+"""What bad statements get from a server: one line with a code that says what to do, never INTERNAL."""
+
+import pytest
+
+import f1
+from f1server.testing.database import Database, with_database
+
+DDL = ("CREATE TABLE T (A INT64 NOT NULL, PRIMARY KEY (A))",)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT A FROM T AS OF 0", "INVALID_ARGUMENT: AS OF needs a time after 1970"),
+        ("SELECT A FROM T AS OF TIMESTAMP '1969-12-31 00:00:00+00'", "INVALID_ARGUMENT: AS OF needs a time after 1970"),
+        ("SELECT A FROM T AS OF now() + INTERVAL '1' HOUR", "INVALID_ARGUMENT: AS OF reads the past"),
+        ("SELECT 1 WHERE " + " AND ".join(["1 = 1"] * 5_000), "INVALID_ARGUMENT: .* nested too deeply"),
+        ("DELETE FROM T WHERE " + " OR ".join(["A = 1"] * 5_000), "INVALID_ARGUMENT: .* nested too deeply"),
+        ("SELECT '\ud800'", "INVALID_ARGUMENT: a text has a lone surrogate"),
+    ],
+)
+def test_bad_statements(sql: str, message: str) -> None:
+    async def body(db: Database) -> None:
+        with pytest.raises(f1.Error, match=message):
+            await db.conn.execute(sql)
+        assert await db.rows("SELECT count(*) FROM T") == [(0,)]
+
+    with_database(body, *DDL)
