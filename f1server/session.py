@@ -9,7 +9,6 @@ from typing import TypeVar
 import pyarrow as pa
 
 from f1common.clock import Clock
-from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.changes import SchemaChanges
@@ -20,7 +19,7 @@ from f1server.catalog.schema import Column, Schema
 from f1server.cursors import Cursors, one_batch
 from f1server.history.reading import batch_to_pb, history_span, read_batch
 from f1server.rows.changes import ChangeBatch
-from f1server.rows.keys import table_span
+from f1server.rows.keys import decode_key, table_span
 from f1server.sql import SqlAnswer, SqlRequest, SqlRunner
 from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer
@@ -40,6 +39,8 @@ T = TypeVar("T")
 DEFAULT_PAGE_BYTES = 1 << 20
 _MAX_PAGE_BYTES = 16 << 20
 _CHANGES_PAGE = 1_000
+_LAST_TIMESTAMP = 1 << 55
+"""In the year 3111: hidden keys have room for no later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,17 @@ class Frontend:
             database=database,
             sql=request.sql,
             params=tuple(params_from_pb(request.params)),
-            kind=pb.TxnKind.Name(txn.kind),
+            kind=_kind_of(txn),
             read_ts=request.timestamp or txn.read_ts,
             writes=tuple(writes_from_pb(txn.writes)),
             handle=txn.handle,
         )
-        answer = await self._fresh(database, lambda: self._sql.run(wanted))
+        try:
+            answer = await self._fresh(database, lambda: self._sql.run(wanted))
+        except RecursionError:
+            raise F1Error(
+                Code.INVALID_ARGUMENT, "the statement is nested too deeply, or has too many operators"
+            ) from None
         return await self._answer(answer, request.max_bytes)
 
     async def _answer(self, answer: SqlAnswer, max_bytes: int) -> pb.ExecuteReply:
@@ -150,6 +156,7 @@ class Frontend:
         schema = (await self._leases.current(database)).schema
         txn = request.txn
         reads = [_table_read(r) for r in request.reads]
+        _kind_of(txn)
         writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay", txn.read_ts)
         if txn.kind == pb.PESSIMISTIC:
             held = self._pessimistic.find(txn.handle, database)
@@ -180,6 +187,7 @@ class Frontend:
         """Commit the writes of an optimistic transaction."""
         if not 8 <= len(request.commit_id) <= 16:
             raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
+        _check_timestamp(request.created_ts)
         wanted = CommitRequest(
             writes=writes_from_pb(request.writes),
             read_set=read_set_from_pb(request.read_set),
@@ -193,6 +201,7 @@ class Frontend:
 
     async def outcome(self, database: str, request: pb.Outcome) -> pb.OutcomeReply:
         """Tell whether a commit happened, and end it if it did not."""
+        _check_timestamp(request.created_ts)
         (first,) = writes_from_pb([request.first_write])
         ts = await self._committer.outcome(database, first, request.commit_id, request.created_ts)
         return pb.OutcomeReply(committed=ts is not None, commit_ts=ts or 0)
@@ -202,6 +211,7 @@ class Frontend:
         if request.kind == pb.PESSIMISTIC:
             held = self._pessimistic.begin(database, request.priority_ts)
             return pb.BeginReply(handle=held.handle, priority_ts=held.tx.priority_ts)
+        _kind_of(pb.TxnContext(kind=request.kind))
         timestamp = await self.read_timestamp(request.kind)
         return pb.BeginReply(read_ts=timestamp, priority_ts=request.priority_ts or timestamp)
 
@@ -261,7 +271,7 @@ class Frontend:
         root = schema.root(schema.table(request.table))
         resolved = await self._client.safe_time()
         if request.root_key:
-            key = list(tuples.decode(request.root_key))
+            key = list(decode_key(request.root_key, f"the key of a root of {root.name}"))
             span = history_span(schema, root, key, after_ts=request.after_ts, until_ts=resolved)
         else:
             span = table_span(schema, root)
@@ -340,6 +350,18 @@ def _table_read(message: pb.TableRead) -> nosql.TableRead:
         reverse=message.reverse,
         exclusive=message.exclusive,
     )
+
+
+def _kind_of(txn: pb.TxnContext) -> str:
+    if txn.kind not in pb.TxnKind.values():
+        raise F1Error(Code.INVALID_ARGUMENT, f"{txn.kind} is no kind of transaction; is the client newer?")
+    _check_timestamp(txn.read_ts)
+    return pb.TxnKind.Name(txn.kind)
+
+
+def _check_timestamp(timestamp: int) -> None:
+    if not 0 <= timestamp < _LAST_TIMESTAMP:
+        raise F1Error(Code.INVALID_ARGUMENT, f"{timestamp} is no timestamp in microseconds since 1970")
 
 
 def _page(max_bytes: int) -> int:

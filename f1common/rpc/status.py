@@ -136,6 +136,8 @@ def error_from_exception(exception: BaseException) -> F1Error:
             return F1Error(Code.CANCELLED, "the call was cancelled", ambiguous=True)
         case TimeoutError():
             return F1Error(Code.DEADLINE_EXCEEDED, "the time for the call ran out", ambiguous=True)
+        case DecodeError():
+            return F1Error(Code.INVALID_ARGUMENT, f"a message cannot be read: {exception}; is the sender one of ours?")
         case _:
             incident = next(_incidents)
             _log.error("unexpected exception", exc=exception, incident=incident)

@@ -137,7 +137,7 @@ def sql_of(node: exp.Expr) -> str:
 def rewrite(query: exp.Expr) -> None:
     """Rewrite all of a resolved tree, the innermost expressions first."""
     nodes = list(query.walk(bfs=True))
-    for node in nodes:
+    for node in reversed(nodes):
         if isinstance(node, (exp.Literal, exp.Column, exp.Cast, *_ARITHMETIC)):
             infer(node)  # kept at the node: what surrounds it still sees the type when it has been rewritten
     for node in reversed(nodes):
@@ -155,6 +155,10 @@ def _swap(node: exp.Expr, found: exp.Expr) -> None:
     node.replace(found)
 
 
+_DIGITS = 308
+"""More have no room in a DOUBLE, which is what a long literal is."""
+
+
 def _number(node: exp.Expr) -> None:
     if node.args.get("is_string"):
         return
@@ -164,6 +168,8 @@ def _number(node: exp.Expr) -> None:
             raise F1Error(Code.OUT_OF_RANGE, f"{text} is out of range of DOUBLE")
         return
     whole = node.parent if isinstance(node.parent, exp.Neg) else node
+    if len(text) > _DIGITS:
+        raise F1Error(Code.OUT_OF_RANGE, f"a number of {len(text)} digits is out of range of DOUBLE")
     if int(text) > INT64_MAX + (whole is not node) or not _is_value(whole):
         return
     whole.replace(_cast_sql(exp.Var(this=f"-{text}" if whole is not node else text), "BIGINT", INT))

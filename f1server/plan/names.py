@@ -194,8 +194,10 @@ def at(text: str, node: exp.Expr, code: Code, message: str) -> F1Error:
     return position(text, start).error(code, message)
 
 
-def place(node: exp.Expr) -> int | None:
+def place(node: object) -> int | None:
     """Return where in the text an expression begins, as far as its names tell."""
+    if not isinstance(node, exp.Expr):
+        return None  # the parser lets a flag stand where something is missing
     places = [
         name.meta["start"]
         for name in [node, *node.find_all(exp.Identifier, exp.Anonymous)]

@@ -150,10 +150,8 @@ def _equal_values(part: FieldWanted, comparisons: Sequence[Evaluated]) -> list[V
     for comparison in comparisons:
         if comparison.field != part or comparison.op not in (PredicateOp.EQ, PredicateOp.IN, PredicateOp.IS_NULL):
             continue
-        values: list[Value] = [None] if comparison.op is PredicateOp.IS_NULL else []
-        for value in comparison.values:
-            if not any(type(v) is type(value) and v == value for v in values):
-                values.append(value)
+        given = (None,) if comparison.op is PredicateOp.IS_NULL else comparison.values
+        values = list({(type(value), value): value for value in given}.values())
         if best is None or len(values) < len(best):
             best = values
     return best

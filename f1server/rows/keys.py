@@ -29,6 +29,7 @@ __all__ = [
     "MAX_KEY_BYTES",
     "IndexLayout",
     "check_key_length",
+    "decode_key",
     "index_key",
     "index_layout",
     "index_prefix",
@@ -90,17 +91,16 @@ def _border(place: Callable[[Sequence[Value]], bytes], border: bytes, what: str)
         try:
             return place(tuples.decode(border))
         except F1Error:
-            return tuples.successor(place(_decoded(border[:-1], what)))
-    return place(_decoded(border, what))
+            return tuples.successor(place(decode_key(border[:-1], what)))
+    return place(decode_key(border, what))
 
 
-def _decoded(encoded: bytes, what: str) -> tuple[Value, ...]:
+def decode_key(encoded: bytes, what: str) -> tuple[Value, ...]:
+    """Decode a key, or a part of one, that a client sent. Raises INVALID_ARGUMENT naming ``what``."""
     try:
         return tuples.decode(encoded)
     except F1Error as error:
-        raise F1Error(
-            Code.INVALID_ARGUMENT, f"{what} has a border that is no encoded tuple: {error.message}"
-        ) from error
+        raise F1Error(Code.INVALID_ARGUMENT, f"{what} is no encoded tuple: {error.message}") from error
 
 
 def split_row_key(schema: Schema, key: bytes) -> tuple[Table, tuple[Value, ...]] | None:

@@ -11,7 +11,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, Index, Schema, Table
 from f1server.rows.arrow import to_arrow
 from f1server.rows.coerce import coerce_column
-from f1server.rows.keys import index_prefix, index_span, row_key, row_prefix, row_span, table_span
+from f1server.rows.keys import decode_key, index_prefix, index_span, row_key, row_prefix, row_span, table_span
 from f1server.rows.values import Value
 from f1server.txn.reader import FoundRow, RowReader, Span
 
@@ -111,7 +111,7 @@ def _index_spans(schema: Schema, table: Table, index: Index, wanted: TableRead) 
 
 
 def _values(schema: Schema, table: Table, columns: list[Column], encoded: bytes, *, whole: bool = False) -> list[Value]:
-    values = tuples.decode(encoded)
+    values = decode_key(encoded, f"a key of {table.name}")
     if len(values) > len(columns) or (whole and len(values) != len(columns)):
         names = ", ".join(column.name for column in columns)
         raise F1Error(Code.INVALID_ARGUMENT, f"the key of {table.name} is ({names}), not {len(values)} values")
@@ -119,7 +119,7 @@ def _values(schema: Schema, table: Table, columns: list[Column], encoded: bytes,
 
 
 def _index_values(schema: Schema, table: Table, index: Index, encoded: bytes) -> list[Value]:
-    values = tuples.decode(encoded)
+    values = decode_key(encoded, f"a key of index {index.name}")
     if len(values) > len(index.parts):
         raise F1Error(Code.INVALID_ARGUMENT, f"index {index.name} has {len(index.parts)} columns, not {len(values)}")
     typed: list[Value] = []

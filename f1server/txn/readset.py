@@ -36,7 +36,10 @@ def validate(
     Raises Conflict for a row that changed, was deleted or came into being.
     """
     for entry in entries:
-        found = split_row_key(schema, entry.key)
+        try:
+            found = split_row_key(schema, entry.key)
+        except F1Error as error:
+            raise F1Error(Code.INVALID_ARGUMENT, f"the read set has what is no key: {error.message}") from error
         if found is None:
             raise F1Error(
                 Code.FAILED_PRECONDITION, f"the transaction read table {entry.table}, which is not there any more"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from f1common.errors import Code, F1Error
 from f1server.testing.database import Database, with_database
 
 DDL = (
@@ -51,5 +52,35 @@ def test_a_limited_read_depends_on_what_it_looked_at_only() -> None:
             await tx.update("Root", {"A": 0, "V": 1})
             await db.conn.update("Root", {"A": 5, "V": 1})
         assert await db.rows("SELECT sum(V) FROM Root") == [(2,)]
+
+    with_database(body, *DDL)
+
+
+BAD = (
+    "DELETE FROM , R",
+    "SELECT " + "9" * 5_000,
+    "SELECT " + " + ".join(["1"] * 2_000),
+    "SELECT " + "(" * 400 + "1" + ")" * 400,
+    "SELECT * FROM Root WHERE " + " OR ".join(["A = 1"] * 1_500),
+)
+
+
+@pytest.mark.parametrize("sql", BAD, ids=lambda sql: sql[:20])
+def test_what_is_too_much_is_an_error_of_the_statement(sql: str) -> None:
+    async def body(db: Database) -> None:
+        with pytest.raises(F1Error) as caught:
+            await db.rows(sql)
+        assert caught.value.code in (Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE)
+
+    with_database(body, *DDL)
+
+
+def test_many_values_in_a_list() -> None:
+    """They are compared with each other in passing only: thirty thousand of them took minutes once."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("Root", [{"A": a, "V": 0} for a in range(5)])
+        values = ", ".join(str(a) for a in range(3, 30_000))
+        assert await db.rows(f"SELECT A FROM Root WHERE A IN ({values}) ORDER BY A") == [(3,), (4,)]
 
     with_database(body, *DDL)
