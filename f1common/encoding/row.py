@@ -37,7 +37,7 @@ References
     F1: A Distributed SQL Database That Scales, sections 3.1 (physical storage) and 5.2 (lock columns).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
 from types import NoneType
@@ -70,14 +70,20 @@ __all__ = [
     "Cell",
     "Date",
     "Marker",
+    "StoredCell",
     "Timestamp",
     "decode_row",
+    "decode_stored",
     "encode_row",
     "encode_row_with_placeholders",
     "fill_commit_ts",
     "patch_row",
     "patch_row_with_placeholders",
     "pin_this_version",
+    "read_cell",
+    "stored_days",
+    "stored_units",
+    "stored_us",
 ]
 
 
@@ -139,6 +145,80 @@ def decode_row(data: bytes) -> dict[int, Cell]:
     if not _CELL_TYPES.issuperset(map(type, cells.values())):
         raise _corrupt(data, "a cell has a type that no column has")
     return cells
+
+
+StoredCell = None | bool | int | float | str | bytes | Ext
+"""A cell as :func:`decode_stored` leaves it: cells that msgpack has no type for are still extensions."""
+
+
+def decode_stored(values: Sequence[bytes]) -> list[dict[int, StoredCell]]:
+    """Decode rows for somebody who looks at few of their cells: extensions are left as they are stored.
+
+    Read those with :func:`read_cell`, or many of one type with :func:`stored_units`, :func:`stored_days` and
+    :func:`stored_us`. Raises F1Error DATA_CORRUPTION as :func:`decode_row`, but for what is inside of extensions.
+    """
+    try:
+        rows: list[dict[int, StoredCell]] = [_decode_stored(value) for value in values]
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        for value in values:
+            decode_row(value)  # says which row it was, and what is wrong with it
+        raise
+    for row, value in zip(rows, values, strict=True):
+        if not _STORED_TYPES.issuperset(map(type, row.values())):
+            raise _corrupt(value, "a cell has a type that no column has")
+    return rows
+
+
+def read_cell(cell: StoredCell) -> Cell:
+    """Return the cell that is stored as ``cell``. Raises F1Error DATA_CORRUPTION."""
+    if type(cell) is not Ext:
+        return cell
+    try:
+        found: Cell = _decode_extension(cell.code, memoryview(cell.data))  # type: ignore[assignment]
+        return found
+    except ValueError as error:
+        raise _corrupt(bytes(cell.data), str(error)) from error
+
+
+def stored_units(cell: StoredCell) -> int | None:
+    """Return a NUMERIC cell in units of 10**-9, None for NULL. Raises ValueError for another type, or damage."""
+    if cell is None:
+        return None
+    if type(cell) is not Ext or cell.code != _EXT_NUMERIC:
+        raise ValueError("no NUMERIC")
+    data = bytes(cell.data)
+    scale = data[0] if len(data) > 1 else NUMERIC_SCALE + 1
+    if scale > NUMERIC_SCALE:
+        raise ValueError("no NUMERIC(38,9)")
+    units: int = int.from_bytes(data[1:], "big", signed=True) * _POWERS_OF_TEN[NUMERIC_SCALE - scale]
+    if abs(units) >= NUMERIC_LIMIT:
+        raise ValueError("no NUMERIC(38,9)")
+    return units
+
+
+def stored_days(cell: StoredCell) -> int | None:
+    """Return a DATE cell in days since 1970-01-01, None for NULL. Raises ValueError as :func:`stored_units`."""
+    if cell is None:
+        return None
+    if type(cell) is not Ext or cell.code != _EXT_DATE or len(data := bytes(cell.data)) != 4:
+        raise ValueError("no DATE")
+    return int.from_bytes(data, "big", signed=True)
+
+
+def stored_us(cell: StoredCell, version_ts: int) -> int | None:
+    """Return a TIMESTAMP cell in microseconds since the epoch, None for NULL; "this version's" is ``version_ts``.
+
+    Raises ValueError as :func:`stored_units`.
+    """
+    if cell is None:
+        return None
+    if type(cell) is Ext:
+        data = bytes(cell.data)
+        if cell.code == _EXT_TIMESTAMP and len(data) == COMMIT_TS_WIDTH and data != _UNFILLED:
+            return int.from_bytes(data, "big", signed=True)
+        if cell.code == _EXT_THIS_VERSION and not data:
+            return version_ts
+    raise ValueError("no TIMESTAMP")
 
 
 def patch_row(data: bytes, changes: Mapping[int, Cell], drop: Collection[int] = ()) -> bytes:
@@ -303,6 +383,8 @@ def _corrupt(data: bytes, reason: str) -> F1Error:
 
 _NATIVE = frozenset({NoneType, bool, float, str, bytes, Raw, Ext})
 _CELL_TYPES = frozenset({NoneType, bool, int, float, str, bytes, Decimal, Date, Timestamp, Marker, Ext})
+_STORED_TYPES = frozenset({NoneType, bool, int, float, str, bytes, Ext})
 _ColumnId = Annotated[int, msgspec.Meta(ge=0, le=MAX_COLUMN_ID)]
+_decode_stored = msgspec.msgpack.Decoder(dict[_ColumnId, Any]).decode
 _decode_cells = msgspec.msgpack.Decoder(dict[_ColumnId, Any], ext_hook=_decode_extension).decode
 _decode_raw = msgspec.msgpack.Decoder(dict[_ColumnId, Raw]).decode

@@ -53,13 +53,36 @@ PYTHON_TYPES: Mapping[ColumnType, frozenset[type]] = {
 """What the codecs give for each type."""
 
 
+_NUMERIC_BYTES = 16
+_NO_NUMBER = bytes(_NUMERIC_BYTES)
+
+
+def numerics(units: Sequence[int | None]) -> Any:
+    """Return the NUMERIC array of numbers given in units of 10**-9."""
+    data = b"".join(
+        [_NO_NUMBER if unit is None else unit.to_bytes(_NUMERIC_BYTES, "little", signed=True) for unit in units]
+    )
+    # Arrow has no constructor from integers; this is how it lays decimals out.
+    valid = pa.array([unit is not None for unit in units], pa.bool_()).buffers()[1] if None in units else None
+    return pa.Array.from_buffers(ARROW_TYPES[ColumnType.NUMERIC], len(units), [valid, pa.py_buffer(data)])
+
+
+def dates(days: Sequence[int | None]) -> Any:
+    """Return the DATE array of days since 1970-01-01."""
+    return pa.array(days, pa.int32()).view(ARROW_TYPES[ColumnType.DATE])
+
+
+def timestamps(stamps: Sequence[int | None]) -> Any:
+    """Return the TIMESTAMP array of microseconds since the epoch."""
+    return pa.array(stamps, pa.int64()).view(ARROW_TYPES[ColumnType.TIMESTAMP])
+
+
 def to_array(kind: ColumnType, values: Sequence[Any]) -> Any:
     """Return the array of values that have the Python types of ``kind``."""
     match kind:
         case ColumnType.DATE:
-            return pa.array([None if v is None else v.days for v in values], pa.int32()).view(pa.date32())
+            return dates([None if v is None else v.days for v in values])
         case ColumnType.TIMESTAMP:
-            stamps = pa.array([None if v is None else v.us for v in values], pa.int64())
-            return stamps.view(ARROW_TYPES[kind])
+            return timestamps([None if v is None else v.us for v in values])
         case _:
             return pa.array(values, ARROW_TYPES[kind])

@@ -7,12 +7,21 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.msgpack import Ext
 
-from f1common.encoding.row import Cell, Marker, decode_row
+from f1common.encoding.row import (
+    THIS_VERSION,
+    StoredCell,
+    Timestamp,
+    decode_stored,
+    read_cell,
+    stored_days,
+    stored_units,
+    stored_us,
+)
 from f1common.encoding.tuple import Value
-from f1common.encoding.values import Timestamp
 from f1common.errors import Code, F1Error
-from spanstore.scan.arrow import ARROW_TYPES, PYTHON_TYPES, to_array
+from spanstore.scan.arrow import ARROW_TYPES, PYTHON_TYPES, dates, numerics, timestamps, to_array
 from spanstore.scan.plan import Column, ColumnType, ScanPlan, Source
 from spanstore.scan.predicates import Test, compile_predicate
 
@@ -25,7 +34,7 @@ class Rows:
     parts: list[tuple[Value, ...]] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
-    cells: list[dict[int, Cell]] = field(default_factory=list)
+    cells: list[dict[int, StoredCell]] = field(default_factory=list)
     size: int = 0
     """Bytes of keys and values."""
 
@@ -61,7 +70,7 @@ class Decoder:
         its column's.
         """
         if self._needs_cells:
-            rows.cells = [decode_row(value) for value in rows.values]
+            rows.cells = decode_stored(rows.values)
         arrays: dict[int, Any] = {}
         mask = self._select(rows, arrays)
         if mask is not None and mask.true_count < len(mask):
@@ -90,10 +99,7 @@ class Decoder:
         number = column.number
         match column.source:
             case Source.CELL:
-                cells = [row.get(number) for row in rows.cells]
-                if column.type is ColumnType.TIMESTAMP:
-                    return _checked(column, _stamped(cells, rows.stamps), rows)
-                return _checked(column, cells, rows)
+                return _cells_array(column, [row.get(number) for row in rows.cells], rows)
             case Source.KEY_PART:
                 parts = [part[number] if number < len(part) else None for part in rows.parts]
                 return _checked(column, parts, rows)
@@ -107,20 +113,36 @@ class Decoder:
                 assert_never(column.source)
 
 
-def _stamped(cells: list[Cell], stamps: list[int]) -> Sequence[Cell]:
-    """Replace "this version's" by the version's timestamp."""
-    if Marker not in set(map(type, cells)):
-        return cells
-    return [Timestamp(ts) if cell is Marker.THIS_VERSION else cell for cell, ts in zip(cells, stamps, strict=True)]
+def _cells_array(column: Column, cells: Sequence[StoredCell], rows: Rows) -> Any:
+    """Return the array of a column's cells; those of other columns are never looked into."""
+    try:
+        match column.type:
+            case ColumnType.NUMERIC:
+                return numerics([stored_units(cell) for cell in cells])
+            case ColumnType.DATE:
+                return dates([stored_days(cell) for cell in cells])
+            case ColumnType.TIMESTAMP:
+                return timestamps([stored_us(cell, ts) for cell, ts in zip(cells, rows.stamps, strict=True)])
+            case _:
+                return _checked(column, cells, rows)
+    except ValueError:
+        # One is damaged, or of another type: it is found the slow way.
+        found = [read_cell(cell) for cell in cells]
+        if column.type is ColumnType.TIMESTAMP:
+            stamps = rows.stamps
+            found = [Timestamp(ts) if c is THIS_VERSION else c for c, ts in zip(found, stamps, strict=True)]
+        return _checked(column, found, rows)
 
 
 def _checked(column: Column, values: Sequence[object], rows: Rows) -> Any:
     allowed = PYTHON_TYPES[column.type]
     if not allowed.issuperset(map(type, values)):
         wrong = next(position for position, value in enumerate(values) if type(value) not in allowed)
+        held = values[wrong]
+        kind = type(read_cell(held) if isinstance(held, Ext) else held)
         raise F1Error(
             Code.INVALID_ARGUMENT,
             f"column {column.name} ({column.source} {column.number}) is asked for as {column.type}, but holds a "
-            f"{type(values[wrong]).__name__} in the row {rows.keys[wrong].hex()}",
+            f"{kind.__name__} in the row {rows.keys[wrong].hex()}",
         )
     return to_array(column.type, values)

@@ -1,6 +1,7 @@
 """The row codec: cells come back as they were, whoever writes them and whatever else is in the row."""
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -17,16 +18,22 @@ from f1common.encoding.row import (
     THIS_VERSION,
     Cell,
     Date,
+    StoredCell,
     Timestamp,
     decode_row,
+    decode_stored,
     encode_row,
     encode_row_with_placeholders,
     fill_commit_ts,
     patch_row,
     patch_row_with_placeholders,
     pin_this_version,
+    read_cell,
+    stored_days,
+    stored_units,
+    stored_us,
 )
-from f1common.encoding.values import TIMESTAMP_MAX, TIMESTAMP_MIN
+from f1common.encoding.values import TIMESTAMP_MAX, TIMESTAMP_MIN, numeric_units
 from f1common.errors import Code, F1Error
 
 Row = dict[int, Cell]
@@ -62,6 +69,20 @@ def exact(cell: Cell) -> tuple[str, object]:
             return type(cell).__name__, cell
 
 
+WRONG = "another type"
+
+
+def quickly(read: Callable[[StoredCell], int | None], cell: StoredCell) -> int | str | None:
+    try:
+        return read(cell)
+    except ValueError:
+        return WRONG
+
+
+def read_all(row: dict[int, StoredCell]) -> Row:
+    return {column: read_cell(cell) for column, cell in row.items()}
+
+
 def same(a: Row, b: Row) -> bool:
     return {column: exact(cell) for column, cell in a.items()} == {column: exact(cell) for column, cell in b.items()}
 
@@ -70,6 +91,21 @@ def same(a: Row, b: Row) -> bool:
 @given(rows)
 def test_cells_come_back_exactly(row: Row) -> None:
     assert same(decode_row(encode_row(row)), row)
+
+
+@settings(max_examples=500)
+@given(st.lists(rows, max_size=4), timestamps)
+def test_cells_that_are_read_one_by_one_are_those_of_the_whole_row(several: list[Row], ts: int) -> None:
+    for row, stored in zip(several, decode_stored([encode_row(row) for row in several]), strict=True):
+        assert same(read_all(stored), row)
+        for column, cell in stored.items():
+            whole = row[column]
+            other = None if whole is None else WRONG
+            units = numeric_units(whole) if isinstance(whole, Decimal) else other
+            days = whole.days if isinstance(whole, Date) else other
+            us = ts if whole is THIS_VERSION else whole.us if isinstance(whole, Timestamp) else other
+            assert [quickly(stored_units, cell), quickly(stored_days, cell)] == [units, days]
+            assert quickly(lambda found: stored_us(found, ts), cell) == us
 
 
 @given(rows)
@@ -153,7 +189,7 @@ def test_this_versions_locks_are_pinned_when_a_row_is_carried_over(row: Row, ts:
 @settings(max_examples=500)
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_data_corruption(data: bytes) -> None:
-    for read in (decode_row, lambda row: patch_row(row, {1: 2})):
+    for read in (decode_row, lambda row: patch_row(row, {1: 2}), lambda row: [*map(read_all, decode_stored([row]))]):
         try:
             read(data)
         except F1Error as error:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.msgpack import Ext
 
 from f1common.encoding.row import THIS_VERSION, Cell, Date, Timestamp, encode_row
 from f1common.errors import Code, F1Error
@@ -111,6 +112,24 @@ def test_a_value_that_is_no_row_is_corruption_but_only_for_who_looks_into_it() -
     assert caught.value.code is Code.DATA_CORRUPTION
     raw = table_of(steps_of(engine, plan([Column("v", ColumnType.BYTES, Source.RAW_VALUE)])))
     assert raw.to_pydict() == {"v": [b"no row"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell"),
+    [
+        (ColumnType.NUMERIC, Ext(2, b"\x0a\x01")),
+        (ColumnType.DATE, Ext(3, b"\x01")),
+        (ColumnType.TIMESTAMP, Ext(4, b"\x7f" + b"\xff" * 7)),
+        (ColumnType.INT64, Ext(2, b"")),
+    ],
+)
+def test_a_damaged_cell_is_corruption_but_only_for_who_looks_at_it(kind: ColumnType, cell: Cell) -> None:
+    engine = engine_with([(key(1), 10, encode_row({4: cell, 5: 7}))])
+    with pytest.raises(F1Error) as caught:
+        steps_of(engine, plan([Column("c", kind, Source.CELL, 4)]))
+    assert caught.value.code is Code.DATA_CORRUPTION
+    beside = table_of(steps_of(engine, plan([Column("d", ColumnType.INT64, Source.CELL, 5)])))
+    assert beside.to_pydict() == {"d": [7]}
 
 
 def test_rows_are_counted_even_without_columns() -> None:
