@@ -55,7 +55,8 @@ class Database:
     def on(self, number: int, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run something as a task of a server's process."""
         env = self.world.nodes[self.nodes.names[number]].env
-        assert env is not None
+        if env is None:
+            raise RuntimeError(f"server {number} is down")
         return env.spawn(work)
 
 
