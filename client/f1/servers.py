@@ -23,6 +23,8 @@ from f1common.rpc.streams import RequestStream
 
 PROTOCOL_VERSION = 1
 
+_GIVE_UP_S = 20.0
+"""How long a request goes on trying when no server at all can be reached, in seconds."""
 _PING_TIMEOUT_S = 2.0
 _MEASURE_AGAIN_S = 10.0
 _DOWN_INITIAL_MS, _DOWN_CAP_MS = 200, 5_000
@@ -288,6 +290,8 @@ class Servers:
         """
         backoff = self._retry_backoff()
         tried = [avoid] if avoid is not None else []
+        loop = asyncio.get_running_loop()
+        lost_s: float | None = None
         while True:
             server = self.pick(tried)
             try:
@@ -301,6 +305,13 @@ class Servers:
                     raise
                 if everywhere or error.code is Code.OVERLOADED:
                     tried.clear()
+                    if any(known.error is None for known in self.all):
+                        lost_s = None
+                    elif lost_s is None:
+                        lost_s = loop.time()
+                    elif loop.time() - lost_s > _GIVE_UP_S and not error.ambiguous:
+                        # A statement may take long, but nobody is there to work on it.
+                        raise self._nobody() from error
                     delay_s = backoff.next_s()
                     if ends_within(deadline, delay_s):
                         if error.code is Code.UNAVAILABLE and not error.ambiguous:

@@ -297,3 +297,16 @@ def test_work_is_spread_over_near_servers_and_far_ones_are_left_alone() -> None:
         await servers.close()
 
     asyncio.run(scenario())
+
+
+def test_a_statement_with_all_the_time_in_the_world_gives_up_when_nobody_is_there(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("f1.servers._GIVE_UP_S", 0.3)
+    with connect(cluster, timeout_s=3600) as conn:
+        assert conn.execute("SELECT Balance FROM Account WHERE Id = 1").fetchall() == [(100,)]
+        for server in cluster.servers:
+            cluster.do(server.stop())
+        with pytest.raises(f1.OperationalError) as raised:
+            conn.execute("SELECT Balance FROM Account WHERE Id = 1")
+        assert raised.value.code == "UNAVAILABLE"
