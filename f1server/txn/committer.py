@@ -19,10 +19,13 @@ from f1server.rows.keys import row_key, table_span
 from f1server.rows.planner import CheckEvaluator, Needs, WritePlanner
 from f1server.rows.writes import LogicalWrite, WriteKind
 from f1server.txn.readset import Conflict, ReadSetEntry, validate
-from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version
+from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version, Write
 from spanstore.client.client import LAST_ATTEMPT
 
 _MAX_ATTEMPTS = 40
+
+MAX_COMMIT_BYTES = 32 << 20
+"""Keys and values of one commit, index entries and history included: it is one message and one log entry of each group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,7 @@ class Committer:
         while wanted := planner.needs():
             await self._read(tx, planner, wanted, set(), seen, timeout_s)
         plan = planner.plan(unique)
+        _check_size(plan.writes)
         for write in plan.writes:
             tx.write(write.key, write.value, key_offset=write.key_offset, value_offsets=write.value_offsets)
         ts = await tx.commit(deadline=leased.deadline(), timeout_s=timeout_s)
@@ -233,3 +237,14 @@ class Committer:
                 raise outcome
         seen.update(rows)
         planner.give(rows, given)
+
+
+def _check_size(writes: Sequence[Write]) -> None:
+    """Raise OUT_OF_RANGE for a commit that is too large, before anything is sent."""
+    size = sum(len(write.key) + len(write.value or b"") for write in writes)
+    if size > MAX_COMMIT_BYTES:
+        raise F1Error(
+            Code.OUT_OF_RANGE,
+            f"the transaction writes {size} bytes (rows, index entries and history); at most {MAX_COMMIT_BYTES} fit "
+            "into one commit: write in parts, or smaller values",
+        )

@@ -26,3 +26,15 @@ def test_bad_statements(sql: str, message: str) -> None:
         assert await db.rows("SELECT count(*) FROM T") == [(0,)]
 
     with_database(body, *DDL)
+
+
+def test_a_commit_that_is_too_large_says_so_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("f1server.txn.committer.MAX_COMMIT_BYTES", 10_000)
+
+    async def body(db: Database) -> None:
+        await db.conn.execute("INSERT INTO B VALUES (1, ?)", (b"x" * 100,))
+        with pytest.raises(f1.Error, match="OUT_OF_RANGE: .* at most 10000 fit"):
+            await db.conn.execute("INSERT INTO B VALUES (2, ?)", (b"x" * 10_000,))
+        assert await db.rows("SELECT A FROM B") == [(1,)]
+
+    with_database(body, "CREATE TABLE B (A INT64 NOT NULL, V BYTES, PRIMARY KEY (A))")
