@@ -25,7 +25,7 @@ from spanstore.client.client import LAST_ATTEMPT
 _MAX_ATTEMPTS = 40
 
 MAX_COMMIT_BYTES = 32 << 20
-"""Keys and values of one commit, index entries and history included: it is one message and one log entry of each group."""
+"""Keys and values of one commit, index entries and history included: one message and log entry for each group."""
 
 
 @dataclass(frozen=True, slots=True)
