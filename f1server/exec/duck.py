@@ -196,7 +196,7 @@ def _clean(text: str) -> str:
     first = text.split("\n\nLINE ")[0].split("\n\nUse ")[0].split("\nCandidate functions")[0].split("\n\tCandidate")[0]
     first = re.sub(r"^(\w+ )?(Error|Exception): ", "", re.sub(r"^Invalid Input Error: ", "", first))
     first = re.sub(r'"?f1_t\d+"?\.?', "", first)
-    first = re.sub(r"\bf1_(\w+)\(", r"\1(", first).split(" Use TRY(...)")[0]
+    first = re.sub(r"\bf1_(\w+)\(", r"\1(", first).split(" Use TRY(...)")[0].split(' Use "SET')[0]
     first = first.split(". You might want to add")[0].split(" You might need to add")[0]
     text = " ".join(first.split())
     return text[:1].lower() + text[1:400] if text[:2] != text[:2].upper() else text[:400]

@@ -120,6 +120,12 @@ _ENDS_OF_TIME = frozenset(
         *(",", ")", ";"),
     }
 )
+_MAX_DEPTH = 200
+_OPENING = frozenset({"(", "[", "CASE"})
+_CLOSING = frozenset({")", "]", "END"})
+_PREFIXES = frozenset({"NOT", "-", "+", "~"})
+_LONG = 400
+_CHAIN = 50
 _BEFORE_VALUES = frozenset({"SELECT", "WHERE", ",", "(", "AND", "OR", "WHEN", "THEN", "ELSE", "ON", "BY", "HAVING"})
 _NO_TIME = frozenset({"", ".", "(", "FROM", "=", *_ENDS_OF_TIME})
 
@@ -180,12 +186,50 @@ def parse_tokens(source: Tokens) -> tuple[exp.Expr, exp.Expr | None]:
 
     Raises F1Error INVALID_ARGUMENT with details ``line`` and ``column``.
     """
+    _check_depth(source)
     tokens, times = _translate(source)
     statement = _parse(source.text, tokens)
+    if len(tokens) > _LONG:
+        statement = _balanced(statement)
     found = [_parse_expression(source.text, time) for time in times]
     if any(time != found[0] for time in found[1:]):
         raise F1Error(Code.INVALID_ARGUMENT, "a statement reads at one timestamp: its AS OF clauses differ")
     return statement, found[0] if found else None
+
+
+def _check_depth(source: Tokens) -> None:
+    """Refuse what is nested so deeply that the compiled parser would run out of stack, which Python cannot catch."""
+    depth = prefixes = 0
+    for index in range(len(source.tokens)):
+        word = source.word(index)
+        depth += 1 if word in _OPENING else -1 if word in _CLOSING else 0
+        prefixes = prefixes + 1 if word in _PREFIXES else 0
+        if depth > _MAX_DEPTH or prefixes > _MAX_DEPTH:
+            raise source.error(index, f"the statement is nested more than {_MAX_DEPTH} levels deep")
+
+
+def _balanced(root: exp.Expr) -> exp.Expr:
+    """Turn long chains of AND, OR and || into flat trees: the parser makes them as deep as they are long."""
+    for kind in (exp.And, exp.Or, exp.DPipe):
+        for node in list(root.find_all(kind)):
+            if isinstance(node.parent, kind):
+                continue
+            parts: list[exp.Expr] = []
+            at: exp.Expr = node
+            while isinstance(at, kind):
+                parts.append(at.expression)
+                at = at.this
+            parts.append(at)
+            if len(parts) < _CHAIN:
+                continue
+            parts.reverse()
+            hole = exp.Null()
+            node.replace(hole)
+            while len(parts) > 1:
+                pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+                parts = [kind(this=p[0], expression=p[1]) if len(p) == 2 else p[0] for p in pairs]
+            hole.replace(parts[0])
+    return root
 
 
 def parse_expression(sql: str) -> exp.Expr:

@@ -175,6 +175,13 @@ def _bad_time() -> F1Error:
 def prepare(schema: Schema, text: str, query: exp.Expr, as_of: exp.Expr | None = None) -> Prepared:
     """Prepare a query, which is changed. Raises F1Error NOT_FOUND, INVALID_ARGUMENT with details ``line`` and
     ``column``."""
+    try:
+        return _prepare(schema, text, query, as_of)
+    except RecursionError:
+        raise F1Error(Code.INVALID_ARGUMENT, "the statement is nested too deeply") from None
+
+
+def _prepare(schema: Schema, text: str, query: exp.Expr, as_of: exp.Expr | None) -> Prepared:
     resolver = Resolver(schema, text)
     # A parent for everything, so that any node can be replaced.
     root = exp.Subquery(this=_as_select(query))

@@ -33,7 +33,7 @@ from f1server.plan.names import (
     near_miss,
 )
 from f1server.plan.scans import FieldWanted
-from f1server.plan.types import META, UNKNOWN, SqlType, infer, of_column, of_path
+from f1server.plan.types import META, UNKNOWN, SqlType, infer, infer_all, of_column, of_path
 
 _MAX_VIEW_DEPTH = 32
 
@@ -51,6 +51,14 @@ class ProtoFunction:
     message: str
     path: tuple[str, ...]
     result: SqlType
+
+
+_LEAVES = (exp.Column, exp.Query, exp.Values, exp.Lambda)
+
+
+def _is_path(node: exp.Expr) -> bool:
+    """Is this a column with a path after it?"""
+    return isinstance(node, exp.Dot) and node.find(exp.Column) is not None and node.find(exp.Func) is None
 
 
 @dataclass(slots=True, eq=False)
@@ -209,6 +217,7 @@ class Resolver:
         name = relations.output_name(node)
         inner = node.this if isinstance(node, exp.Alias) else node
         resolved = self.expression(inner, scope)
+        infer_all(resolved)
         if output is not None:
             origin = resolved.meta.get(COLUMN_META) if isinstance(resolved, exp.Column) and resolved.meta else None
             output.append(OutColumn(name, infer(resolved), origin))
@@ -225,21 +234,35 @@ class Resolver:
         """Resolve the names in an expression; return what stands in its place."""
         if isinstance(node, exp.Column):
             return self.column(node, scope, order)
-        if isinstance(node, exp.Dot) and isinstance(node.find(exp.Column), exp.Column) and not node.find(exp.Func):
+        if _is_path(node):
             return self.column(node, scope, order)
         if isinstance(node, exp.Query | exp.Values) and not isinstance(node, exp.Table):
             self.query(node, scope, scope.ctes)
             return node
         if isinstance(node, exp.Lambda):
             return node
-        bare = isinstance(node, exp.Order | exp.Ordered)
-        for child in list(node.iter_expressions()):
-            if isinstance(child, exp.Star) and not isinstance(node, exp.Tuple):
+        return self.inner(node, scope, order)
+
+    def inner(self, root: exp.Expr, scope: Scope, order: bool) -> exp.Expr:
+        """Resolve what is inside an expression. No recursion: sums and conditions may be thousands of terms long."""
+        casts: list[exp.Cast] = []
+        todo = [(root, order)]
+        while todo:
+            node, ordering = todo.pop()
+            if node is not root and (isinstance(node, _LEAVES) or _is_path(node)):
+                self.expression(node, scope, ordering)
                 continue
-            self.expression(child, scope, order and bare)
-        if isinstance(node, exp.Cast):
-            return self.cast(node)
-        return node
+            if isinstance(node, exp.Cast):
+                casts.append(node)
+            bare = isinstance(node, exp.Order | exp.Ordered)
+            for child in node.iter_expressions():
+                if not isinstance(child, exp.Star) or isinstance(node, exp.Tuple):
+                    todo.append((child, ordering and bare))
+        found = root
+        for cast in reversed(casts):
+            replaced = self.cast(cast)
+            found = replaced if cast is root else found
+        return found
 
     def column(self, node: exp.Expr, scope: Scope, order: bool) -> exp.Expr:
         """Resolve a column or a path; return the expression that replaces it."""

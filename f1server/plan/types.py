@@ -189,6 +189,12 @@ def infer(node: exp.Expr) -> SqlType:
     return found
 
 
+def infer_all(root: exp.Expr) -> None:
+    """Infer the types of all parts of an expression, the innermost first: long sums are deep trees."""
+    for node in reversed(list(root.walk())):
+        infer(node)
+
+
 def _infer(node: exp.Expr) -> SqlType:
     if isinstance(node, exp.Literal):
         return _literal(node)

@@ -247,6 +247,41 @@ def test_queries_at_once_do_not_share_their_functions() -> None:
     assert asyncio.run(run()) == [[("field 1",)], [("field 2",)], [("field 1",)]]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT Id FROM T WHERE Id = 1" + " OR Id = 1" * 3000,
+        "SELECT Id FROM T WHERE Id = 1" + " AND Id < 5" * 3000,
+        "SELECT 1 FROM T WHERE Id IN (" + ", ".join(map(str, range(1, 3000))) + ") AND Id = 1",
+        "SELECT " + "(" * 150 + "1" + ")" * 150,
+        "SELECT 1" + " + 0" * 300,
+    ],
+    ids=["or", "and", "in", "parentheses", "plus"],
+)
+def test_long_statements_are_answered(sql: str) -> None:
+    assert execute(sql) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + "(" * 50_000 + "1" + ")" * 50_000,
+        "SELECT * FROM " + "(SELECT * FROM " * 50_000 + "T" + ") x" * 50_000,
+        "SELECT " + "NOT " * 50_000 + "true",
+        "SELECT " + "- " * 50_000 + "1",
+        "SELECT " + "CASE WHEN true THEN " * 50_000 + "1" + " END" * 50_000,
+        "SELECT 1" + " + 1" * 5_000,
+        "SELECT 1" + " UNION SELECT 1" * 5_000,
+    ],
+    ids=["parentheses", "queries", "not", "minus", "case", "plus", "union"],
+)
+def test_deep_statements_are_refused(sql: str) -> None:
+    """The compiled parser would run out of stack, which no handler catches."""
+    with pytest.raises(F1Error) as caught:
+        execute(sql)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
 TEXTS = st.sampled_from(
     [
         *("SELECT", "FROM", "WHERE", "T", "Id", "Name", "t.Id", "1", "'x'", "(", ")", ",", "*", "="),
