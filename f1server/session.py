@@ -153,14 +153,15 @@ class Frontend:
         return await self._fresh(database, lambda: self._read(database, request))
 
     async def _read(self, database: str, request: pb.Read) -> pb.ReadReply:
-        schema = (await self._leases.current(database)).schema
+        leased = await self._leases.current(database)
+        schema = leased.schema
         txn = request.txn
         reads = [_table_read(r) for r in request.reads]
         _kind_of(txn)
         writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay", txn.read_ts)
         if txn.kind == pb.PESSIMISTIC:
             held = self._pessimistic.find(txn.handle, database)
-            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held)
+            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.under(leased, self._clock))
             try:
                 with held.working():
                     results = await nosql.read(reader, reads)
@@ -168,7 +169,9 @@ class Frontend:
                 await self._pessimistic.failed(txn.handle)
                 raise
             return pb.ReadReply(results=[_rows(r) for r in results])
-        timestamp = request.timestamp or txn.read_ts or await self.read_timestamp(txn.kind)
+        timestamp = request.timestamp or txn.read_ts
+        if not timestamp:
+            timestamp = leased.checked(await self.read_timestamp(txn.kind))
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(

@@ -19,7 +19,7 @@ from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
 from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.diff import readable_at
-from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.render import quoted
 from f1server.catalog.schema import ColumnType, Kind, Schema
 from f1server.catalog.statements import CreateTable, with_query_columns
@@ -177,9 +177,10 @@ class SqlRunner:
     # ------------------------------------------------------------------ queries
 
     async def _query(self, request: SqlRequest, statement: QueryStatement) -> SqlAnswer:
-        schema = (await self._leases.current(request.database)).schema
+        leased = await self._leases.current(request.database)
+        schema = leased.schema
         bound = self._bind(schema, statement, request.params)
-        reader = await self._reader(request, schema, bound.as_of)
+        reader = await self._reader(request, leased, bound.as_of)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             bound = self._prepare(with_history(readable), statement).bind(
                 request.params, self._clock.sample().tt.latest
@@ -224,13 +225,14 @@ class SqlRunner:
         as_of = source.as_of.copy() if source.as_of is not None else None
         return prepare(shown, statement.sql, source.ast.copy(), as_of)
 
-    async def _reader(self, request: SqlRequest, schema: Schema, as_of: int | None) -> RowReader:
+    async def _reader(self, request: SqlRequest, leased: Leased, as_of: int | None) -> RowReader:
+        schema = leased.schema
         writes = self._committer_.fill(schema, request.writes, b"overlay", request.read_ts) if request.writes else ()
         if request.kind == "PESSIMISTIC":
             if as_of is not None:
                 raise F1Error(Code.FAILED_PRECONDITION, "AS OF reads the past, which locks cannot hold; use a snapshot")
             held = self._pessimistic_.find(request.handle, request.database)
-            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held)
+            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.under(leased, self._clock))
         if as_of is not None and request.writes:
             raise F1Error(Code.FAILED_PRECONDITION, "AS OF does not see what the transaction has written; commit first")
         if as_of is not None:
@@ -239,6 +241,7 @@ class SqlRunner:
         if not timestamp:
             snapshot = request.kind == "SNAPSHOT"
             timestamp = await self._client.safe_time() if snapshot else self._client.strong_timestamp()
+            timestamp = leased.checked(timestamp)
         collect = request.kind == "OPTIMISTIC" and as_of is None
         return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect)
 
@@ -317,13 +320,14 @@ class SqlRunner:
 
     async def _change(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
         """Work out what a statement writes, in its transaction; nothing is written yet."""
-        schema = (await self._leases.current(request.database)).schema
+        leased = await self._leases.current(request.database)
+        schema = leased.schema
         key = f"dml {statement.upsert} {statement.sql}"
         prepared = self._plans.get(with_history(schema), key)
         if not isinstance(prepared, PreparedDml):
             prepared = prepare_dml(with_history(schema), statement)
             self._plans.put(key, prepared)
-        reader = await self._reader(request, schema, None)
+        reader = await self._reader(request, leased, None)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             prepared = prepare_dml(with_history(readable), statement)
         bound = prepared.bind(request.params, self._clock.sample().tt.latest)

@@ -78,6 +78,15 @@ class Leased:
     lease_end: int
     _held: _Held | None = field(default=None, repr=False, compare=False)
 
+    def checked(self, timestamp: int) -> int:
+        """Return a timestamp to read at. Raises UNAVAILABLE if it lies behind the lease: the process stood still.
+
+        What the schema promises to be there, such as the entries of an index, may be gone by then.
+        """
+        if timestamp > self.deadline():
+            raise F1Error(Code.UNAVAILABLE, "this server stood still for longer than its schema lease; ask again")
+        return timestamp
+
     def deadline(self) -> int:
         """Return the latest timestamp of a commit that is made under this schema now: the lease's end as it is known.
 
@@ -154,7 +163,7 @@ class SchemaLeases:
         task = asyncio.current_task()
         check(task is not None, "leases are used by tasks")
         self._pin_for(task, held)  # type: ignore[arg-type]
-        return Leased(held.stored.schema, held.lease_end)
+        return Leased(held.stored.schema, held.lease_end, held)
 
     def _pin_for(self, task: asyncio.Task[Any], held: _Held) -> None:
         version = held.stored.schema.version

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
-from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.rows.writes import LogicalWrite
 from f1server.txn.committer import Committed, Committer
 from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction
@@ -46,6 +46,10 @@ class Open:
             self.broken = True
             raise
 
+    def under(self, leased: Leased, clock: Clock) -> "ReadsUnderLease":
+        """Return the reads of a statement that was planned under a schema."""
+        return ReadsUnderLease(self, leased, clock)
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """While a request is served the transaction is not idle, however long that takes."""
@@ -55,6 +59,29 @@ class Open:
         finally:
             self.running -= 1
             self.last_used = asyncio.get_running_loop().time()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsUnderLease:
+    """Reads that count while the schema of their plan may be used: later an index may be gone, and its entries with it.
+
+    Locked reads see the newest rows, so that their moment is when they are answered, not when the statement began.
+    """
+
+    item: Open
+    leased: Leased
+    clock: Clock
+
+    async def read(
+        self, keys: Sequence[bytes] = (), ranges: Sequence[KeyRange] = (), *, exclusive: bool = False
+    ) -> ReadResult:
+        """Lock and read rows. Raises ABORTED if the lease ended meanwhile, or the transaction is over."""
+        result = await self.item.read(keys, ranges, exclusive=exclusive)
+        if self.clock.sample().tt.latest > self.leased.deadline():
+            raise F1Error(
+                Code.ABORTED, "the schema may have changed while the statement waited for a lock; run it again"
+            )
+        return result
 
 
 class PessimisticTransactions:

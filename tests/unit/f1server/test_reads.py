@@ -61,7 +61,7 @@ BAD = (
     "SELECT " + "9" * 5_000,
     "SELECT " + " + ".join(["1"] * 2_000),
     "SELECT " + "(" * 400 + "1" + ")" * 400,
-    "SELECT * FROM Root WHERE " + " OR ".join(["A = 1"] * 1_500),
+    "SELECT " + "CASE WHEN TRUE THEN " * 400 + "1" + " END" * 400,
 )
 
 

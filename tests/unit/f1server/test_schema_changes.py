@@ -218,3 +218,24 @@ def test_a_transaction_over_a_schema_change() -> None:
         assert await db.rows("SELECT V FROM Gone") == []
 
     with_database(body, R)
+
+
+def test_a_locked_read_by_an_index_that_is_gone_meanwhile() -> None:
+    """The statement is planned; then its server does not reach the storage until the index and its entries are gone."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(5)])
+        first, second = await db.at(0), await db.at(1)
+        tx = await first.begin("pessimistic")
+        await tx.execute("SELECT A FROM R WHERE A = 1")
+        db.world.partition(["f1-a"], db.cluster.names)
+        late = asyncio.create_task(tx.execute("SELECT A FROM R WHERE V = 3"))
+        await asyncio.sleep(0.01)
+        await second.execute("DROP INDEX RV")
+        db.world.heal_links()
+        with pytest.raises(F1Error) as caught:
+            await late
+        assert caught.value.code is Code.ABORTED
+        assert await db.rows("SELECT A FROM R WHERE V = 3") == [(3,)]
+
+    with_database(body, R, "CREATE INDEX RV ON R (V)")
