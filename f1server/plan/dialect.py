@@ -186,7 +186,7 @@ def parse_tokens(source: Tokens) -> tuple[exp.Expr, exp.Expr | None]:
 
     Raises F1Error INVALID_ARGUMENT with details ``line`` and ``column``.
     """
-    _check_depth(source)
+    check_depth(source)
     tokens, times = _translate(source)
     statement = _parse(source.text, tokens)
     if len(tokens) > _LONG:
@@ -197,7 +197,7 @@ def parse_tokens(source: Tokens) -> tuple[exp.Expr, exp.Expr | None]:
     return statement, found[0] if found else None
 
 
-def _check_depth(source: Tokens) -> None:
+def check_depth(source: Tokens) -> None:
     """Refuse what is nested so deeply that the compiled parser would run out of stack, which Python cannot catch."""
     depth = prefixes = 0
     for index in range(len(source.tokens)):

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from f1common.errors import Code, F1Error
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.statements import DdlStatement
-from f1server.plan.dialect import Tokens, parse_tokens, tokenize
+from f1server.plan.dialect import Tokens, check_depth, parse_tokens, tokenize
 
 __all__ = [
     "BeginStatement",
@@ -202,6 +202,7 @@ def _dml(source: Tokens) -> DmlStatement:
 def _ddl(source: Tokens) -> SchemaChangeStatement:
     if source.word(1) in ("TEMP", "TEMPORARY"):
         raise source.error(1, "there are no temporary tables and views: use WITH, or a table that is dropped again")
+    check_depth(source)
     # What stands before keeps its line breaks, so that places in errors are right.
     start = source.tokens[0].start
     before = "".join(c if c == "\n" else " " for c in source.text[:start])
