@@ -25,7 +25,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from f1common.encoding.values import Date, Timestamp
+from f1common.encoding.values import Date, Timestamp, numeric_from_units, numeric_units
 from f1common.errors import F1Error
 from f1server.catalog.schema import Column, ColumnType, Kind, Schema, Table
 from f1server.rows import protofields
@@ -132,7 +132,8 @@ def _message(schema: Schema, name: str, data: bytes) -> Any:
 def _json(value: Value) -> Any:
     match value:
         case Decimal():
-            return f"{value:f}"
+            # Without the zeros that some clients write and others do not: as queries show it.
+            return f"{numeric_from_units(numeric_units(value)):f}"
         case bytes():
             return base64.b64encode(value).decode()
         case float() if not math.isfinite(value):

@@ -211,7 +211,7 @@ def test_rows_of_the_history_table_show_keys_and_values_as_json() -> None:
         "Level": 1,
     }
     assert (rows[0][7], json.loads(str(rows[0][8]))) == (None, after)
-    assert json.loads(str(rows[1][8])) == {"Budget": "1.50"}
+    assert json.loads(str(rows[1][8])) == {"Budget": "1.5"}
     assert (json.loads(str(rows[2][7])), rows[2][8]) == (after, None)
     assert "é" in str(rows[0][8])
 
