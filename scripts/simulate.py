@@ -55,9 +55,12 @@ def try_one(scenario: Scenario, verbose: bool = False) -> Verdict:
 
 
 def parse_seeds(text: str) -> range:
-    """The seeds of `A-B` (both inclusive) or `A`."""
-    first, dash, last = text.partition("-")
+    """The seeds of `A-B` (both inclusive), `A:B` (without B) or `A`."""
+    first, colon, end = text.partition(":")
     try:
+        if colon:
+            return range(int(first), int(end))
+        first, dash, last = text.partition("-")
         return range(int(first), int(last if dash else first) + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds such as 0-99") from None
@@ -65,7 +68,9 @@ def parse_seeds(text: str) -> range:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="simulate.py", description="Runs whole-cluster simulations by seed.")
-    parser.add_argument("--seeds", type=parse_seeds, default=range(20), metavar="A-B", help="both inclusive")
+    parser.add_argument(
+        "--seeds", type=parse_seeds, default=range(20), metavar="A-B", help="both inclusive; A:B leaves B out"
+    )
     parser.add_argument("--workload", choices=WORKLOADS, help="what clients do; by default the seed picks it")
     parser.add_argument("--scenario", type=Path, metavar="FILE", help="a kept scenario (JSON) instead of seeds")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")

@@ -92,9 +92,10 @@ class SeedJob:
             yield Unit(f"{self.name}:{start}-{stop}", command, self.timeout_s)
 
 
-# Everything that `make test-long` runs, the quickest to find a fault first. A simulator workload is one line, such as
-# SeedJob("ring", ("{python}", "-m", "MODULE", "{seed_from}", "{seed_to}"), range(10_000), 100)
+# Everything that `make test-long` runs, the quickest to find a fault first.
+SIMULATE = ("{python}", "scripts/simulate.py", "--keep-going", "--seeds", "{seed_from}:{seed_to}")
 JOBS: tuple[Job, ...] = (
+    SeedJob("simulate", SIMULATE, range(10_000, 14_000), 100),
     PytestJob("pytest", "tests"),
     SeedJob(
         "databases",

@@ -103,3 +103,13 @@ async def read_replica(client: SpanClient, server: str, ts: int, keys: Sequence[
             for key, version in zip(own, response.read.versions, strict=True):
                 found[key] = version.value if version.exists else None
     return [found[key] for key in keys]
+
+
+async def replica_safe_time(client: SpanClient, server: str) -> int:
+    """Return up to which timestamp all replicas of one server answer without waiting; 0 if one does not know."""
+    ranges = await client.range_map()
+    stamps = []
+    for group in ranges.groups():
+        response = await client._router.send_to(server, pb.Request(group=group, safe_time=pb.SafeTime()), 2.0)
+        stamps.append(int(response.safe_time.safe_ts))
+    return min(stamps)

@@ -3,6 +3,7 @@
 They need no client. What clients may see is checked by :mod:`spanstore.testing.checkers`.
 """
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,7 +12,10 @@ from spanstore.testing.cluster import SimCluster
 from spanstore.txn.commands import AbortCmd, CommitCmd, DecideCmd, PrepareCmd, Write, decode_command
 
 DECISIONS = "decisions"
+LEASES = "leases"
 REPLICAS = "replicas"
+
+_SAMPLE_S = 0.02
 
 _Attempt = tuple[bytes, int]
 
@@ -137,3 +141,39 @@ def check_replicas(cluster: SimCluster) -> list[Violation]:
                 message = f"{name} and {other} differ in {len(differing)} keys of group {group}: {differing[0].hex()}"
                 violations.append(Violation(REPLICAS, message))
     return violations
+
+
+class LeaseWatch:
+    """Checks again and again that no two replicas of a group hold a lease at once (Spanner, section 2.1: disjointness).
+
+    Each is asked as of its own clock, also one that stands still.
+    """
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.violations: list[Violation] = []
+        self._cluster = cluster
+        self._seen: set[tuple[int, tuple[str, ...]]] = set()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            self._look()
+            await asyncio.sleep(_SAMPLE_S)
+
+    def _look(self) -> None:
+        world = self._cluster.world
+        holders: dict[int, list[str]] = {}
+        for name, process in sorted(self._cluster.processes.items()):
+            node = world.nodes[name]
+            if not node.running:
+                continue
+            boot_us = node.clock.sample().boot_us
+            for number, group in process.server.groups.items():
+                if group.replica.lease_valid(boot_us):
+                    holders.setdefault(number, []).append(f"{name} (round {group.replica.ballot.round})")
+        for number, names in sorted(holders.items()):
+            mark = (number, tuple(names))
+            if len(names) > 1 and mark not in self._seen:
+                self._seen.add(mark)
+                message = f"at {world.now_us()} us group {number} had leases at {' and '.join(names)}"
+                self.violations.append(Violation(LEASES, message))

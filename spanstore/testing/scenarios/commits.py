@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from f1common.errors import Code, F1Error, check
+from f1common.errors import Code, F1Error
 from spanstore.client import CommitId, ExpectVersion, SpanClient, Write
 from spanstore.client.values import Precondition
-from spanstore.testing.adapter import SpanKv, read_replica
+from spanstore.testing.adapter import SpanKv, read_replica, replica_safe_time
 from spanstore.testing.checkers import Violation, check_snapshot_replay, check_timestamp_order
 from spanstore.testing.history import Attempt, History, Op, Status
 from spanstore.testing.workloads.base import (
@@ -36,6 +36,7 @@ NAMED = "named commit"
 
 _PAST_US = 1_000_000
 _MAX_FENCE_US = 60_000
+_QUICK_S = 0.3
 
 
 @dataclass(slots=True)
@@ -80,13 +81,14 @@ class CommitsWorkload:
         history: History,
         until: Callable[[], bool],
     ) -> None:
-        """Commit and look."""
-        check(isinstance(client, SpanKv), "this workload asks what only the storage client knows")
-        kv: SpanKv = client  # type: ignore[assignment]
+        """Commit and look; every second client only looks, since whoever writes soon waits for what cannot be had."""
+        kv = _span(client)
         newest_ts = 0
         while not until():
             choice = rng.random()
-            if choice < 0.6:
+            if process % 2 == 0:
+                op = await history.run(process, "read", self._quick_read(kv, rng.choice(self.keys)))
+            elif choice < 0.6:
                 op = await history.run(process, NAMED, self._commit(kv, rng))
             elif choice < 0.85 or not newest_ts:
                 some = rng.sample(self.keys, rng.randint(1, len(self.keys)))
@@ -97,13 +99,24 @@ class CommitsWorkload:
             newest_ts = max(newest_ts, op.ts or 0)
             await breathe(rng, op, self._pause_us)
 
+    def _quick_read(self, kv: SpanKv, key: bytes) -> Callable[[Attempt], Awaitable[int]]:
+        async def body(attempt: Attempt) -> int:
+            result = await kv.client.read([key], timeout_s=_QUICK_S)
+            attempt.read(key, result.values()[0])
+            return result.timestamp
+
+        return body
+
     def _replica_read(self, kv: SpanKv, rng: random.Random, ts: int) -> Callable[[Attempt], Awaitable[int]]:
+        """Read at ``ts``, or as late as a replica allows."""
         server = rng.choice(self._servers)
+        newest = rng.random() < 0.6
 
         async def body(attempt: Attempt) -> int:
-            for key, value in zip(self.keys, await read_replica(kv.client, server, ts, self.keys), strict=True):
+            at = max(1, await replica_safe_time(kv.client, server)) if newest else ts
+            for key, value in zip(self.keys, await read_replica(kv.client, server, at, self.keys), strict=True):
                 attempt.read(key, value)
-            return ts
+            return at
 
         return body
 
@@ -220,8 +233,7 @@ class CommitsWorkload:
 
     async def final(self, client: KvClient, history: History) -> Final:
         """Ask for every outcome that nobody knows, then read all keys."""
-        check(isinstance(client, SpanKv), "this workload asks what only the storage client knows")
-        kv: SpanKv = client  # type: ignore[assignment]
+        kv = _span(client)
         for op in history.ops:
             named = self._of(op)
             if op.status is Status.UNKNOWN and named is not None:
@@ -255,6 +267,12 @@ class CommitsWorkload:
             *check_timestamp_order(in_real_time(resolved)),
             *check_snapshot_replay(resolved),
         ]
+
+
+def _span(client: KvClient) -> SpanKv:
+    if not isinstance(client, SpanKv):
+        raise F1Error(Code.INTERNAL, "this workload asks what only the storage client knows")
+    return client
 
 
 def named_aborted(named: _Named) -> F1Error:

@@ -1,5 +1,8 @@
-"""Faults of whole clusters, beside those of the simulator's nemesis: disks that fail, leaders that hand over, clients
-that die, power that fails everywhere at once."""
+"""Faults of whole clusters, beside those of the simulator's nemesis.
+
+Leaders hand over, clients die, processes are back at once, power fails everywhere, disks fail, single links are cut so
+that two servers reach a third but not each other.
+"""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -10,6 +13,8 @@ from f1common.errors import Code
 from spanstore.testing.cluster import SimCluster
 from spanstore.testing.scenarios.scenario import COMMON_FAULTS, OWN_FAULTS, Scenario
 from spanstore.testing.sim import World, nemesis
+
+_BOUNCE_US = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,36 @@ class Reboot:
 
 
 @dataclass(frozen=True, slots=True)
-class Blackout:
-    """All servers lose their power at once, and come back one by one."""
+class Bounce:
+    """A process dies and is running again before anybody misses it."""
 
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """All servers lose their power at once, and come back in this order, one by one."""
+
+    nodes: tuple[str, ...]
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCut:
+    """Two servers do not reach each other; others reach both."""
+
+    first: str
+    second: str
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderCut:
+    """Cut the leader of a group off, with some clients; ``restart``: all other servers are restarted meanwhile."""
+
+    group: int
+    clients: tuple[str, ...]
+    restart: bool
     duration_us: int
 
 
@@ -58,7 +90,7 @@ class DiskFull:
     duration_us: int
 
 
-OwnFault = HandOver | ClientCrash | Reboot | Blackout | DiskError | DiskFull
+OwnFault = HandOver | ClientCrash | Reboot | Bounce | Blackout | DiskError | DiskFull | LinkCut | LeaderCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +152,18 @@ def _own_fault(
         case "handover":
             return HandOver(node)
         case "client_crash":
-            return ClientCrash(rng.choice(clients), lasting_us)
+            return ClientCrash(rng.choice(clients), lasting_us // 10)
         case "reboot":
             return Reboot(node, lasting_us)
         case "blackout":
-            return Blackout(lasting_us)
+            return Blackout(tuple(rng.sample(list(servers), len(servers))), lasting_us)
+        case "bounce":
+            return Bounce(node)
+        case "leader_cut":
+            kept = tuple(sorted(rng.sample(list(clients), len(clients) // 2)))
+            return LeaderCut(rng.randrange(8), kept, rng.random() < 0.7, lasting_us)
+        case "link_cut":
+            return LinkCut(node, rng.choice([name for name in servers if name != node]), lasting_us)
         case "disk_error":
             return DiskError(node, rng.random() < 0.5)
         case _:
@@ -158,10 +197,17 @@ def _strike(world: World, cluster: SimCluster, fault: OwnFault) -> None:
         case Reboot(node, duration_us):
             world.crash(node, silent=True)
             world.net.later(duration_us, _boot, world, node)
-        case Blackout(duration_us):
-            for number, node in enumerate(cluster.names):
+        case Bounce(node):
+            world.crash(node)
+            world.net.later(_BOUNCE_US, world.restart, node)
+        case Blackout(nodes, duration_us):
+            for number, node in enumerate(nodes):
                 world.crash(node, silent=True)
-                world.net.later(duration_us + number * 1_000, _boot, world, node)
+                world.net.later(duration_us + number * _BOUNCE_US, _boot, world, node)
+        case LinkCut(first, second, duration_us):
+            _cut(world, [(first, second), (second, first)], duration_us)
+        case LeaderCut():
+            _cut_leader(world, cluster, fault)
         case DiskError(node, kept):
             cluster.engines[node].fail_next_commit(Code.UNAVAILABLE, kept=kept)
         case DiskFull(node, duration_us):
@@ -170,6 +216,28 @@ def _strike(world: World, cluster: SimCluster, fault: OwnFault) -> None:
             world.net.later(duration_us, setattr, engine, "disk_full", False)
         case _:
             assert_never(fault)
+
+
+def _cut(world: World, pairs: Sequence[tuple[str, str]], duration_us: int) -> None:
+    for src, dst in pairs:
+        world.cut(src, dst)
+        world.net.later(duration_us, world.net.heal, src, dst)
+
+
+def _cut_leader(world: World, cluster: SimCluster, fault: LeaderCut) -> None:
+    replicas = cluster.replicas(cluster.groups[fault.group % len(cluster.groups)])
+    leaders = [name for name, replica in replicas if replica.is_serving_leader()]
+    if not leaders:
+        return
+    leader = leaders[0]
+    side = (leader, *fault.clients)
+    rest = [name for name in sorted(world.nodes) if name not in side]
+    _cut(world, [pair for a in side for b in rest for pair in ((a, b), (b, a))], fault.duration_us)
+    if fault.restart:
+        for name in cluster.names:
+            if name != leader:
+                world.crash(name)
+                world.net.later(_BOUNCE_US, world.restart, name)
 
 
 def _boot(world: World, node: str) -> None:

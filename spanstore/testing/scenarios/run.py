@@ -18,7 +18,7 @@ from spanstore.testing.checkers import (
 from spanstore.testing.cluster import TABLES, ClusterConfig, SimCluster
 from spanstore.testing.history import Attempt, History, Status
 from spanstore.testing.scenarios import faults
-from spanstore.testing.scenarios.checks import check_decisions, check_replicas
+from spanstore.testing.scenarios.checks import LeaseWatch, check_decisions, check_replicas
 from spanstore.testing.scenarios.commits import CommitsWorkload
 from spanstore.testing.scenarios.scenario import Scenario
 from spanstore.testing.sim import Run, SimulationError, World, simulate
@@ -135,7 +135,6 @@ async def _play(world: World, scenario: Scenario) -> Stats:
         groups=scenario.groups,
         paxos=scenario.paxos(),
         storage=scenario.storage(),
-        ack_before_sync=scenario.ack_before_sync,
     )
     cluster = SimCluster(world, config)
     cluster.start()
@@ -145,6 +144,8 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     kv = SpanKv(cluster.client(admin))
     await admin.spawn(workload.setup(kv, history))
 
+    leases = LeaseWatch(cluster)
+    watching = asyncio.create_task(leases.run(), name="lease watch")
     clients = _Clients(cluster, scenario, workload, history)
     clients.start(world)
     plan = faults.draw_plan(scenario, cluster.names, clients.names)
@@ -161,7 +162,8 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     safe = await _bounded(everywhere, "safe time stands still or replicas do not answer")
     ops = history.ops
     world.trace("history", len(ops), [(op.status.value, op.ts) for op in ops], safe)
-    require(_check(cluster, workload, history, final))
+    watching.cancel()
+    require([*_check(cluster, workload, history, final), *leases.violations])
     counts = {status: sum(op.status is status for op in ops) for status in Status}
     return Stats(counts[Status.OK], counts[Status.FAIL], counts[Status.UNKNOWN], len(plan), len(cluster.applied))
 

@@ -27,7 +27,17 @@ COMMON_FAULTS = (
 )
 """Faults that the nemesis of the simulator knows."""
 
-OWN_FAULTS = ("handover", "client_crash", "reboot", "disk_error", "disk_full", "blackout")
+OWN_FAULTS = (
+    "handover",
+    "client_crash",
+    "reboot",
+    "bounce",
+    "blackout",
+    "disk_error",
+    "disk_full",
+    "link_cut",
+    "leader_cut",
+)
 """Faults of :mod:`spanstore.testing.scenarios.faults`."""
 
 PEER_METHOD = "/f1.span.SpanServer/Peer"
@@ -71,7 +81,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fault_interval_us: int = 1_000_000
     fault_duration_us: int = 1_000_000
     max_down: int | None = 1
-    ack_before_sync: bool = False
 
     def with_(self, **changes: Any) -> "Scenario":
         """Return the scenario with some fields replaced."""

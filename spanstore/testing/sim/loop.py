@@ -28,6 +28,7 @@ T = TypeVar("T")
 _MICROS = 1_000_000
 _MAX_BATCHES_PER_INSTANT = 200_000
 _MAX_UNWIND_BATCHES = 1_000
+_MAX_UNWIND_ROUNDS = 10
 _MIN_PURGE = 1_000
 
 
@@ -325,17 +326,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for domain in domains:
             self._soon.extend(domain.queue)
             domain.queue.clear()
-        for task in sorted(asyncio.all_tasks(self), key=hash):
-            task.cancel()
-        self._timers.clear()
         asyncio.events._set_running_loop(self)
         try:
-            for _ in range(_MAX_UNWIND_BATCHES):
-                if not self._soon:
+            # Whoever is cancelled may start others to clean up behind him.
+            for _ in range(_MAX_UNWIND_ROUNDS):
+                left = sorted(asyncio.all_tasks(self), key=hash)
+                if not left:
                     break
-                self._run_once()
+                for task in left:
+                    task.cancel()
+                self._timers.clear()
+                self._drain()
         finally:
             asyncio.events._set_running_loop(None)
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._soon.clear()
+
+    def _drain(self) -> None:
+        for _ in range(_MAX_UNWIND_BATCHES):
+            if not self._soon:
+                return
+            self._run_once()
