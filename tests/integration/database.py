@@ -32,7 +32,7 @@ class Database:
             text=True,
             timeout=timeout_s,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, (done.returncode, done.stderr)
         return done.stdout
 
     def connect(self, database: str | None = None) -> f1.Connection:
