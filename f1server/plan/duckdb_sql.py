@@ -419,7 +419,20 @@ def _regexp_match(node: exp.Expr) -> None:
     _swap(node, exp.Case(ifs=[exp.If(this=matches, true=exp.Array(expressions=found))]))
 
 
+def _null_for_nan(node: exp.Expr) -> None:
+    """A correlation or slope of points that have none is NULL."""
+    node.set("this", function_name(node))
+    whole = node
+    while isinstance(whole.parent, exp.Filter | exp.Window) and whole.parent.this is whole:
+        whole = whole.parent
+    call = exp.Anonymous(this="nullif", expressions=[_cast_sql(exp.Literal.string("NaN"), "DOUBLE")])
+    _swap(whole, call)
+    call.set("expressions", [whole, *call.expressions])
+
+
 _BY_NAME: dict[str, Callable[[exp.Expr], None]] = {
+    "corr": _null_for_nan,
+    "regr_slope": _null_for_nan,
     "length": _length,
     "regexp_match": _regexp_match,
     "encode": _encode,

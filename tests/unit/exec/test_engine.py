@@ -211,6 +211,26 @@ def test_too_little_memory_is_an_error_that_says_so(tmp_path: Path) -> None:
     assert not caught.value.retryable
 
 
+def test_many_queries_at_once() -> None:
+    """Relations of the same names, on threads, each with its own rows."""
+    schema = schema_of("CREATE TABLE N (Id INT64 PRIMARY KEY)")
+    text = "SELECT count(*), sum(a.Id) FROM N a JOIN N b ON a.Id = b.Id WHERE a.Id % ? = 0"
+
+    async def run() -> list[list[tuple[Any, ...]]]:
+        with ThreadPoolExecutor(4) as executor:
+            engine = Engine(Duck(DuckConfig(threads=2), executor))
+            tables = [pa.table({"id": list(range(size))}) for size in range(1, 41)]
+            queries = [
+                run_rows(engine, bound(schema, text, (1 + size % 3,)), ArrowSource(schema, {"n": table}, 7))
+                for size, table in enumerate(tables, 1)
+            ]
+            return await asyncio.gather(*queries)
+
+    for size, found in enumerate(asyncio.run(run()), 1):
+        kept = [i for i in range(size) if i % (1 + size % 3) == 0]
+        assert found == [(len(kept), sum(kept))], size
+
+
 def test_a_cancelled_query_stops() -> None:
     async def run() -> None:
         schema = schema_of("CREATE TABLE N (Id INT64 PRIMARY KEY)")
