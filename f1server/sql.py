@@ -38,6 +38,7 @@ from f1server.plan.statements import (
     ExplainStatement,
     QueryStatement,
     SchemaChangeStatement,
+    SetStatement,
     ShowStatement,
     Statement,
     parse,
@@ -168,6 +169,9 @@ class SqlRunner:
                 return await self._explain(request, statement)
             case ShowStatement():
                 return await self._show(request, statement)
+            case SetStatement():
+                # Settings of other databases' sessions are accepted, so that scripts run; none changes anything here.
+                return SqlAnswer(tag=statement.tag)
             case _:
                 raise F1Error(
                     Code.FAILED_PRECONDITION,
@@ -344,7 +348,7 @@ class SqlRunner:
             return self._committer_.fill(schema, writes, unique, created_ts)
 
         try:
-            done = await run_dml(self._engine, bound, source, fill)
+            done = await run_dml(self._engine, bound, source, fill, with_locks=request.kind == "OPTIMISTIC")
         except F1Error:
             await self._failed(request)
             raise

@@ -13,6 +13,8 @@ from f1common.observe.logs import get_logger
 from f1common.rpc.batches import DEFAULT_LIMITS, END_OF_STREAM, Identified, ServerCall, StreamLimits, take
 from f1common.rpc.status import error_from_exception
 
+_LAST_MESSAGE_S = 1.0
+
 _log = get_logger(__name__)
 
 Req = TypeVar("Req", bound=Identified)
@@ -52,6 +54,8 @@ class _Session(Generic[Req, Resp]):
         self._reading = True
         self._hello_due = False
         self.gone = False
+        self.sending = asyncio.Lock()
+        """Held while a message is with the transport, which takes nothing else meanwhile, not even an end."""
 
     async def read(self) -> None:
         """Read and handle requests until the client half-closes. The first message read is the client's hello."""
@@ -119,7 +123,8 @@ class _Session(Generic[Req, Resp]):
                 self._wake.clear()
             if batch or self._hello_due:
                 self._hello_due = False
-                await self._context.write(self._pack(batch))
+                async with self.sending:
+                    await self._context.write(self._pack(batch))
 
 
 async def serve_requests(
@@ -162,9 +167,19 @@ async def serve_requests(
             _log.debug("a client's stream broke", reason=str(failure))
     finally:
         session.gone = True
+        await _quietly_stop(session, tasks)
+
+
+async def _quietly_stop(session: _Session[Any, Any], tasks: tuple["asyncio.Task[Any]", ...]) -> None:
+    """Cancel the tasks, the writer between two messages if that is possible within a moment."""
+    try:
+        async with asyncio.timeout(_LAST_MESSAGE_S), session.sending:
+            for task in tasks:
+                task.cancel()
+    except TimeoutError:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def serve_one_way(
