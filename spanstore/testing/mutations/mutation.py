@@ -18,14 +18,13 @@ class Mutation:
     """A defect of the real code. ``broken()`` is the time in which the code has it.
 
     ``aim`` bends the scenario that a seed draws towards where the defect shows. It bends clusters, faults and load,
-    never a checker. ``misleads`` is a checker that asks the very code that is broken: it does not count.
+    never a checker.
     """
 
     name: str
     breaks: str
     broken: Callable[[], AbstractContextManager[None]]
     aim: Tweak
-    misleads: str = ""
 
     def scenario(self, seed: int) -> Scenario:
         """Return the scenario of a seed as this mutation is looked for."""
@@ -63,5 +62,5 @@ def try_seed(mutation: Mutation, seed: int, *, broken: bool = True) -> Failure |
             run(mutation.scenario(seed))
         except Exception as error:
             failure = failure_of(error)
-            return None if broken and failure.caught_by in (PROGRESS, mutation.misleads) else failure
+            return None if broken and failure.caught_by == PROGRESS else failure
     return None

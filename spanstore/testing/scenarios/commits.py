@@ -33,6 +33,8 @@ from spanstore.testing.workloads.base import (
 EXACTLY_ONCE = "exactly_once"
 FENCE = "fence"
 NAMED = "named commit"
+LOCKED = "locked read"
+STALE = "stale_read"
 
 _PAST_US = 1_000_000
 _MAX_FENCE_US = 60_000
@@ -87,7 +89,8 @@ class CommitsWorkload:
         while not until():
             choice = rng.random()
             if process % 2 == 0:
-                op = await history.run(process, "read", self._quick_read(kv, rng.choice(self.keys)))
+                kind, look = (LOCKED, self._locked_read) if rng.random() < 0.5 else ("read", self._quick_read)
+                op = await history.run(process, kind, look(kv, rng.choice(self.keys)))
             elif choice < 0.6:
                 op = await history.run(process, NAMED, self._commit(kv, rng))
             elif choice < 0.85 or not newest_ts:
@@ -104,6 +107,20 @@ class CommitsWorkload:
             result = await kv.client.read([key], timeout_s=_QUICK_S)
             attempt.read(key, result.values()[0])
             return result.timestamp
+
+        return body
+
+    def _locked_read(self, kv: SpanKv, key: bytes) -> Callable[[Attempt], Awaitable[None]]:
+        """Read in a transaction that does nothing else: it has no timestamp, and nothing is verified at its end."""
+
+        async def body(attempt: Attempt) -> None:
+            tx = kv.client.transaction()
+            try:
+                result = await tx.read([key], timeout_s=_QUICK_S)
+                attempt.read(key, result.values()[0])
+                await tx.commit(timeout_s=_QUICK_S)
+            finally:
+                await tx.rollback()
 
         return body
 
@@ -266,7 +283,31 @@ class CommitsWorkload:
             *self._violations,
             *check_timestamp_order(in_real_time(resolved)),
             *check_snapshot_replay(resolved),
+            *check_locked_reads(resolved),
         ]
+
+
+def check_locked_reads(ops: Sequence[Op]) -> list[Violation]:
+    """Check that locked reads, which have no timestamp, saw every commit that had returned. Values are unique."""
+    commits: dict[bytes, list[Op]] = {}
+    written: dict[tuple[bytes, bytes | None], int] = {}
+    for op in ops:
+        if op.status is Status.OK and op.ts:
+            for write in op.writes:
+                commits.setdefault(write.key, []).append(op)
+                written[write.key, write.value] = op.ts
+    violations = []
+    for op in ops:
+        if op.kind != LOCKED or op.status is not Status.OK:
+            continue
+        for read in op.reads:
+            seen_ts = written.get((read.key, read.value))
+            before = [c for c in commits.get(read.key, ()) if c.return_us < op.invoke_us]
+            newest = max(before, key=lambda c: c.ts or 0, default=None)
+            if seen_ts is not None and newest is not None and seen_ts < (newest.ts or 0):
+                message = f"a locked read of {read.key!r} saw the version of {seen_ts}, but {newest.ts} had returned"
+                violations.append(Violation(STALE, message, (newest, op)))
+    return violations
 
 
 def _span(client: KvClient) -> SpanKv:
