@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+import f1
 from f1common.config import PaxosSection, StorageSection
+from f1common.errors import Code, F1Error
 from f1server.testing.checks import check_history, check_indexes
 from f1server.testing.cluster import F1Nodes
 from f1server.testing.counters import CounterWorkload
@@ -51,7 +53,10 @@ class NoProgress(SimulationError):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run. ``faults`` of spanservers and ``f1_faults`` of f1servers are (kind, weight); ``_ppm``: per million."""
+    """One run. ``faults`` of spanservers and ``f1_faults`` of f1servers are (kind, weight); ``_ppm``: per million.
+
+    ``churn``: indexes are made and dropped all the time.
+    """
 
     seed: int
     workload: str
@@ -67,6 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     duplicate_ppm: int = 0
     drop_ppm: int = 0
     client_crashes: bool = False
+    churn: bool = False
     faults: tuple[tuple[str, int], ...] = ()
     f1_faults: tuple[tuple[str, int], ...] = ()
     fault_interval_us: int = 1_000_000
@@ -101,6 +107,7 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         duplicate_ppm=20_000 if lossy else 0,
         drop_ppm=20_000 if lossy else 0,
         client_crashes=rng.random() < 0.3,
+        churn=rng.random() < 0.4,
         faults=_some(rng, _STORAGE_FAULTS),
         f1_faults=_some(rng, _F1_FAULTS),
         fault_interval_us=rng.choice((300_000, 1_000_000)),
@@ -173,6 +180,50 @@ class _Clients:
 
     def busy(self) -> list[str]:
         return sorted(self._busy)
+
+
+_CHURNED = (("Flat", "V, K"), ("Item", "V"), ("Wide", "Extra, K"), ("Counter", "N, Id"))
+
+
+class _Churn:
+    """Somebody who makes indexes and drops them again, whatever becomes of the servers that do it."""
+
+    NAME = "churn"
+
+    def __init__(self, nodes: F1Nodes, scenario: Scenario) -> None:
+        self._nodes = nodes
+        self._rng = scenario.rng("churn")
+        self.done = 0
+        self.stopped = False
+
+    def start(self, world: World) -> None:
+        world.add_node(self.NAME, self._run)
+
+    async def _run(self, env: NodeEnv) -> None:
+        conn = await self._nodes.connect(env, autocommit=True)
+        while not self.stopped:
+            table, columns = self._rng.choice(_CHURNED)
+            unique = "UNIQUE " if self._rng.random() < 0.3 else ""
+            for sql in (f"CREATE {unique}INDEX Churn ON {table} ({columns})", "DROP INDEX Churn"):
+                try:
+                    await conn.execute(sql)
+                    self.done += 1
+                except F1Error as error:
+                    if error.code is Code.INTERNAL:
+                        raise
+                    await self.clean(conn)
+        await conn.close()
+
+    async def clean(self, conn: f1.aio.Connection) -> None:
+        """Remove what was left behind, as an operator would."""
+        while True:
+            try:
+                await conn.execute("DROP INDEX IF EXISTS Churn")
+                return
+            except F1Error as error:
+                if error.code is Code.INTERNAL:
+                    raise
+                await asyncio.sleep(0.2)
 
 
 def _plan(scenario: Scenario, storage: list[str], servers: list[str], clients: list[str]) -> list[Planned]:
@@ -248,14 +299,19 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     await _bounded(admin, workload.setup(kv, history), "the data are not there")
     clients = _Clients(nodes, scenario, workload, history)
     clients.start(world)
+    churn = _Churn(nodes, scenario)
+    if scenario.churn:
+        churn.start(world)
     plan = _plan(scenario, cluster.names, nodes.names, clients.names)
     start_us = world.now_us()
     await _nemesis(world, plan)
     await world.sleep_us(max(0, start_us + scenario.run_us - world.now_us()))
     clients.stop()
+    churn.stopped = True
     world.heal()
     await _until(world, lambda: not clients.busy(), lambda: f"clients {clients.busy()} still wait")
     final = await _bounded(admin, workload.final(kv, history), "the final reads do not succeed")
+    await _bounded(admin, churn.clean(kv.conn), "a half made index cannot be dropped")
     await _until(world, lambda: not cluster.unsettled(), cluster.unsettled)
     await _judge(world, cluster, nodes, admin, kv, workload, history, final)
     counts = {status: sum(op.status is status for op in history.ops) for status in Status}
