@@ -77,8 +77,9 @@ def test_sigterm_ends_a_server_well(directory: ClusterDirectory) -> None:
 def test_a_server_whose_disk_is_full_ends_with_the_reason(directory: ClusterDirectory) -> None:
     # Files may grow to 6 MB, so that writing fails in the middle of the work.
     with spanserver(directory, before="ulimit -f 6000;") as process:
+        put(directory, 1, 100)  # it has started and leads: what fails next fails for want of room, not of time
         with pytest.raises(F1Error):
-            put(directory, 40, 300_000, timeout_s=3)
+            put(directory, 40, 300_000, timeout_s=10)
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1
     assert last_line(err).startswith("DISK_FULL: "), err
