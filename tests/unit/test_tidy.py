@@ -178,7 +178,7 @@ def test_path_of_a_machine_is_found() -> None:
     assert [str(finding) for finding in tidy.machine_paths("README.md", f"one\nrun {home}\n")] == [
         f"README.md:2: {home} exists on one machine only; use a relative path [machine-path]"
     ]
-    assert list(tidy.machine_paths("README.md", "docs/work/x, $HOME/work/x, https://example.org/home/x")) == []
+    assert list(tidy.machine_paths("README.md", "docs/home/x, $BASE/home/x, https://example.org/home/x")) == []
 
 
 def test_check_repository_covers_new_files_but_not_ignored_ones(tmp_path: Path) -> None:
