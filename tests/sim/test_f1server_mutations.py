@@ -66,22 +66,6 @@ class Mutation:
 
 
 LOSSY = {"f1_faults": _F1_FAULTS, "fault_interval_us": 100_000, "fault_duration_us": 50_000, "run_us": 2_500_000}
-SLOW = {
-    "faults": (("slow_disk", 1),),
-    "f1_faults": (("reset", 1),),
-    "fault_interval_us": 60_000,
-    "fault_duration_us": 300_000,
-    "run_us": 2_500_000,
-}
-FROZEN = {
-    "churn": True,
-    "lease_ms": 300,
-    "f1_faults": (("pause", 1),),
-    "fault_interval_us": 300_000,
-    "fault_duration_us": 700_000,
-    "pause_us": 2_000,
-    "run_us": 6_000_000,
-}
 
 MUTATIONS = {
     "nothing is validated": Mutation(committer, "validate", lambda *_: None, "bank"),
@@ -89,9 +73,7 @@ MUTATIONS = {
     "pessimistic reads take no locks": Mutation(Open, "read", reads_without_locks, "bank"),
     "strong reads are a second old": Mutation(SpanClient, "strong_timestamp", a_second_ago, "register"),
     "old index entries stay": Mutation(Entries, "writes", leaves_old_entries, "register"),
-    "asking does not end a commit": Mutation(Committer, "outcome", asks_without_ending, "counters", SLOW, 20),
     "the library does not ask": Mutation(Session, "_outcome", knows_without_asking, "counters", LOSSY, 12),
-    "leases do not end": Mutation(Leased, "deadline", lambda self: self.lease_end + 60_000_000, "register", FROZEN, 20),
 }
 
 
