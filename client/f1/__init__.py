@@ -7,6 +7,7 @@ docs/developers-guide.md.
 What is public here is imported when it is first used: the command line should not wait for what it does not need.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from f1.results import Row as Row
     from f1.session import Committed as Committed
     from f1.types import *  # noqa: F403
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # see f1.forks; gRPC looks at it when it is imported
 
 apilevel = "2.0"
 threadsafety = 2

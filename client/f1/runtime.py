@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from f1.forks import note_connect
 from f1.servers import Servers
 from f1common.clock import boot_id, boot_us
 from f1common.errors import Code, F1Error
@@ -78,9 +79,11 @@ class Runtime:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and return its result. An interrupt (Ctrl-C) cancels it."""
-        if self.pid != os.getpid():
+        try:
+            note_connect()
+        except F1Error:
             work.close()
-            raise F1Error(Code.CANCELLED, "the connection was made before a fork; connect again in the child process")
+            raise
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -108,10 +111,11 @@ _runtime: Runtime | None = None
 
 
 def runtime() -> Runtime:
-    """Return the process's runtime; a forked child gets its own."""
+    """Return the process's runtime. Raises F1Error FAILED_PRECONDITION in a child that was forked from it."""
     global _runtime
+    note_connect()
     with _lock:
-        if _runtime is None or _runtime.pid != os.getpid():
+        if _runtime is None:
             _runtime = Runtime()
         return _runtime
 
@@ -120,15 +124,6 @@ def runtime() -> Runtime:
 def _stop() -> None:
     if _runtime is not None:
         _runtime.stop()
-
-
-def _after_fork() -> None:
-    # The lock may have been held by a thread that does not exist in the child.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_servers(addresses: tuple[str, ...], channel_factory: ChannelFactory | None = None) -> Servers:
