@@ -5,9 +5,10 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -53,9 +54,12 @@ from f1server.txn.source import StorageSource
 from spanstore.client import SpanClient
 
 Batches = AsyncIterator[pa.RecordBatch]
+T = TypeVar("T")
 
 _OPTIMISTIC_TRIES = 3
 _STATEMENT_TRIES = 20
+_LONG_TEXT = 2_000
+"""Characters from which on a statement may take long to parse and to plan: it does so beside the event loop."""
 # A time that another machine calls now may be as far ahead.
 _AHEAD_US = 500_000
 
@@ -147,7 +151,7 @@ class SqlRunner:
         return await self._run_one(request)
 
     async def _run_one(self, request: SqlRequest) -> SqlAnswer:
-        statements = parse(request.sql)
+        statements = await self._beside(request.sql, lambda: parse(request.sql))
         if len(statements) != 1:
             count = "no" if not statements else f"{len(statements)}"
             raise F1Error(Code.INVALID_ARGUMENT, f"one statement at a time: this text has {count} statements")
@@ -156,6 +160,12 @@ class SqlRunner:
             return await self._run_statement(request, statement)
         except RecursionError:
             raise F1Error(Code.INVALID_ARGUMENT, "the statement is nested too deeply") from None
+
+    async def _beside(self, text: str, work: Callable[[], T]) -> T:
+        """Do ``work`` on a statement without keeping all other requests waiting if its ``text`` is long."""
+        if self._executor is None or len(text) < _LONG_TEXT:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def _run_statement(self, request: SqlRequest, statement: Statement) -> SqlAnswer:
         match statement:
@@ -183,12 +193,10 @@ class SqlRunner:
     async def _query(self, request: SqlRequest, statement: QueryStatement) -> SqlAnswer:
         leased = await self._leases.current(request.database)
         schema = leased.schema
-        bound = self._bind(schema, statement, request.params)
+        bound = await self._bind(schema, statement, request.params)
         reader = await self._reader(request, leased, bound.as_of)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
-            bound = self._prepare(with_history(readable), statement).bind(
-                request.params, self._clock.sample().tt.latest
-            )
+            bound = await self._bind(readable, statement, request.params, keep=False)
         try:
             result = await self._run(request, bound, reader)
         except F1Error:
@@ -215,19 +223,21 @@ class SqlRunner:
             result.batches = _given(batches)
         return result
 
-    def _bind(self, schema: Schema, statement: QueryStatement, params: Sequence[Value]) -> BoundQuery:
+    async def _bind(
+        self, schema: Schema, statement: QueryStatement, params: Sequence[Value], *, keep: bool = True
+    ) -> BoundQuery:
         shown = with_history(schema)
-        prepared = self._plans.get(shown, statement.sql)
-        if not isinstance(prepared, Prepared):
-            prepared = self._prepare(shown, statement)
-            self._plans.put(statement.sql, prepared)
-        return prepared.bind(params, self._clock.sample().tt.latest)
+        kept = self._plans.get(shown, statement.sql) if keep else None
 
-    def _prepare(self, shown: Schema, statement: QueryStatement) -> Prepared:
-        (fresh,) = parse(statement.sql)
-        source = fresh if isinstance(fresh, QueryStatement) else statement
-        as_of = source.as_of.copy() if source.as_of is not None else None
-        return prepare(shown, statement.sql, source.ast.copy(), as_of)
+        def prepared() -> Prepared:
+            as_of = statement.as_of.copy() if statement.as_of is not None else None
+            return prepare(shown, statement.sql, statement.ast.copy(), as_of)
+
+        plan = kept if isinstance(kept, Prepared) else await self._beside(statement.sql, prepared)
+        if keep and plan is not kept:
+            self._plans.put(shown, statement.sql, plan)
+        now_us = self._clock.sample().tt.latest
+        return await self._beside(statement.sql, lambda: plan.bind(params, now_us))
 
     async def _reader(self, request: SqlRequest, leased: Leased, as_of: int | None) -> RowReader:
         schema = leased.schema
@@ -327,14 +337,18 @@ class SqlRunner:
         leased = await self._leases.current(request.database)
         schema = leased.schema
         key = f"dml {statement.upsert} {statement.sql}"
-        prepared = self._plans.get(with_history(schema), key)
-        if not isinstance(prepared, PreparedDml):
-            prepared = prepare_dml(with_history(schema), statement)
-            self._plans.put(key, prepared)
+        shown = with_history(schema)
+        kept = self._plans.get(shown, key)
+        if isinstance(kept, PreparedDml):
+            plan = kept
+        else:
+            plan = await self._beside(statement.sql, lambda: prepare_dml(shown, statement))
+            self._plans.put(shown, key, plan)
         reader = await self._reader(request, leased, None)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
-            prepared = prepare_dml(with_history(readable), statement)
-        bound = prepared.bind(request.params, self._clock.sample().tt.latest)
+            plan = await self._beside(statement.sql, lambda: prepare_dml(with_history(readable), statement))
+        now_us = self._clock.sample().tt.latest
+        bound = await self._beside(statement.sql, lambda: plan.bind(request.params, now_us))
         if request.kind == "OPTIMISTIC":
             bound = replace(
                 bound,
@@ -376,7 +390,7 @@ class SqlRunner:
             now_us = self._clock.sample().tt.latest
             plan = explain(prepare_dml(with_history(schema), inner).bind(request.params, now_us))
         else:
-            plan = explain(self._bind(schema, inner, request.params))
+            plan = explain(await self._bind(schema, inner, request.params))
         lines = [json.dumps(plan)] if statement.json else as_text(plan)
         return self._shown(statement.tag, schema, text_result(["plan"], [(line,) for line in lines]))
 

@@ -175,7 +175,7 @@ def readable_from(before: Schema, after: Schema, now_us: int) -> Schema:
 
 def readable_at(schema: Schema, timestamp: int) -> Schema:
     """Return the schema as a snapshot at ``timestamp`` is read: without indexes that were not filled then. 0: now."""
-    if not timestamp or all(i.readable_from <= timestamp for table in schema.tables for i in table.indexes):
+    if not timestamp or schema.indexes_since <= timestamp:
         return schema
     tables = [
         replace(

@@ -205,6 +205,11 @@ class Schema:
     commit_ts: int = field(default=0, compare=False)
 
     @cached_property
+    def indexes_since(self) -> int:
+        """From when on all indexes can be read, in microseconds since 1970."""
+        return max((index.readable_from for table in self.tables for index in table.indexes), default=0)
+
+    @cached_property
     def by_id(self) -> dict[int, Table]:
         """All tables by id, whatever their state."""
         return {t.id: t for t in self.tables}

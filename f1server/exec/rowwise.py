@@ -55,7 +55,7 @@ class RowEvaluator:
             if not isinstance(statement, QueryStatement):
                 raise F1Error(Code.INTERNAL, f"{text} is no query")
             prepared = prepare(schema, text, statement.ast.copy())
-            self._plans.put(text, prepared)
+            self._plans.put(schema, text, prepared)
         bound = prepared.bind((), self._clock.sample().tt.latest)
         connection = self._duck.connection()
         try:

@@ -268,26 +268,27 @@ def _picks(base: BaseTable, query: exp.Select) -> tuple[str, ...] | None:
 
 @dataclass(slots=True)
 class PlanCache:
-    """Prepared statements by text, for one version of a schema; the oldest go first."""
+    """Prepared statements by text and database, each for a version of its schema; the least lately used go first."""
 
     size: int = 512
-    schema: Schema | None = None
-    entries: dict[str, object] = field(default_factory=dict)
+    entries: dict[tuple[str, str], tuple[Schema, object]] = field(default_factory=dict)
 
     def get(self, schema: Schema, key: str) -> object | None:
         """Return what was kept, if the schema is still the same."""
-        if schema is not self.schema:
-            self.entries.clear()
-            self.schema = schema
-        return self.entries.get(key)
+        place = (schema.database, key)
+        kept = self.entries.pop(place, None)
+        if kept is None or kept[0] is not schema:
+            return None
+        self.entries[place] = kept
+        return kept[1]
 
-    def put(self, key: str, value: object) -> None:
-        """Keep something."""
+    def put(self, schema: Schema, key: str, value: object) -> None:
+        """Keep something that was prepared under ``schema``."""
         if len(key) > 16_384:
             return
         while len(self.entries) >= self.size:
             del self.entries[next(iter(self.entries))]
-        self.entries[key] = value
+        self.entries[(schema.database, key)] = (schema, value)
 
 
 __all__ = ["BoundQuery", "PlanCache", "PlannedScan", "Prepared", "Unfit", "plain", "prepare"]

@@ -95,7 +95,7 @@ class EmbeddedDatabase:
             return kept
         as_of = statement.as_of.copy() if statement.as_of is not None else None
         prepared = prepare(self.schema, statement.sql, statement.ast.copy(), as_of)
-        self._plans.put(f"{statement.start} {statement.sql}", prepared)
+        self._plans.put(self.schema, f"{statement.start} {statement.sql}", prepared)
         return prepared
 
     async def _query(self, statement: QueryStatement, params: Sequence[object]) -> QueryResult:
