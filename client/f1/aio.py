@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from f1.changes import ChangeBatch, read_batches
 from f1.cursors import Cursor
 from f1.errors import InterfaceError, translated, translating
+from f1.forks import note_connect
 from f1.metadata import Metadata
 from f1.nosql import Key, Read, RowLike
 from f1.results import ResultSet, Row
@@ -21,7 +22,7 @@ from f1.runtime import process_rng
 from f1.servers import Resend, Servers, parse_hosts
 from f1.session import Committed, Session
 from f1.statements import Kind, kind_of, words
-from f1.transactions import KINDS, Retries, Transaction, begin, read_spec
+from f1.transactions import KINDS, Reads, Retries, Transaction, begin
 from f1.values import encode_params
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
@@ -64,6 +65,7 @@ async def connect(
     """
     if kind not in KINDS:
         raise F1Error(Code.INVALID_ARGUMENT, f"{kind!r} is no kind of transaction; it is one of {', '.join(KINDS)}")
+    note_connect()
     rng = rng if rng is not None else process_rng()
     own = servers is None
     if servers is None:
@@ -78,7 +80,7 @@ async def connect(
     return Connection(session, autocommit=autocommit, kind=kind, close=servers.close if own else None)
 
 
-class Connection:
+class Connection(Reads):
     """A connection to one database. Tasks that use it at once share its transaction, unless each begins its own."""
 
     def __init__(
@@ -292,24 +294,6 @@ class Connection:
     async def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
         """Read from any number of tables in one round; see :class:`Read`."""
         return await self.in_some_transaction(lambda tx: tx.read_many(reads))
-
-    async def read(
-        self,
-        table: str,
-        keys: Any = None,
-        columns: Sequence[str] | None = None,
-        *,
-        prefix: Key = None,
-        prefixes: Iterable[Key] | None = None,
-        ranges: Iterable[tuple[Key, Key]] | None = None,
-        index: str | None = None,
-        limit: int = 0,
-        reverse: bool = False,
-        exclusive: bool = False,
-    ) -> list[Row]:
-        """Read rows of one table; see :class:`Read`. ``keys`` is a list of keys or one key, ``prefix`` one prefix."""
-        spec = read_spec(table, keys, columns, prefix, prefixes, ranges, index, limit, reverse, exclusive)
-        return (await self.read_many([spec]))[0]
 
     async def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
         """Return the row with a key, None if there is none."""

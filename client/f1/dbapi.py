@@ -78,7 +78,52 @@ def connect(
         return Connection(loop, loop.call(connected()))
 
 
-class Connection:
+class _Blocking:
+    """Awaits on the loop's thread what the asyncio twin does, and raises its errors as DB-API's."""
+
+    def __init__(self, loop: Runtime) -> None:
+        self._loop = loop
+
+    def _call(self, work: Any) -> Any:
+        with translating():
+            return self._loop.call(work)
+
+
+class _ByKey(_Blocking):
+    """Reads and writes of rows by key, in a transaction or each in one of its own."""
+
+    _aio: aio.Connection | AsyncTransaction
+
+    def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
+        """Read from any number of tables in one round; see :class:`Read`."""
+        return self._call(self._aio.read_many(reads))  # type: ignore[no-any-return]
+
+    def read(self, table: str, keys: Any = None, columns: Sequence[str] | None = None, **how: Any) -> list[Row]:
+        """Read rows of one table; see :class:`Read` and :meth:`f1.aio.Connection.read`."""
+        return self._call(self._aio.read(table, keys, columns, **how))  # type: ignore[no-any-return]
+
+    def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
+        """Return the row with a key, None if there is none."""
+        return self._call(self._aio.get(table, key, columns))  # type: ignore[no-any-return]
+
+    def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Insert a row (a mapping by column name) or several."""
+        return self._call(self._aio.insert(table, rows))  # type: ignore[no-any-return]
+
+    def update(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Change columns of a row or several; each mapping holds the key, too."""
+        return self._call(self._aio.update(table, rows))  # type: ignore[no-any-return]
+
+    def upsert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Insert rows, or update those whose keys are there already."""
+        return self._call(self._aio.upsert(table, rows))  # type: ignore[no-any-return]
+
+    def delete(self, table: str, keys: Any, *, must_exist: bool = False) -> int:
+        """Delete the row with a key, or those with a list of keys."""
+        return self._call(self._aio.delete(table, keys, must_exist=must_exist))  # type: ignore[no-any-return]
+
+
+class Connection(_ByKey):
     """A connection to one database. Threads may share it; they share its transaction unless each begins its own."""
 
     Warning = errors.Warning
@@ -92,8 +137,10 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
+    _aio: aio.Connection
+
     def __init__(self, loop: Runtime, connection: aio.Connection) -> None:
-        self._loop = loop
+        super().__init__(loop)
         self._aio = connection
 
     @property
@@ -114,10 +161,6 @@ class Connection:
     def in_transaction(self) -> bool:
         """Whether a transaction has begun that ``commit()`` or ``rollback()`` ends."""
         return self._aio.in_transaction
-
-    def _call(self, work: Any) -> Any:
-        with translating():
-            return self._loop.call(work)
 
     def close(self) -> None:
         """Roll back what is open and end the connection. Idempotent."""
@@ -194,34 +237,6 @@ class Connection:
                 delay_s: float = self._call(failed(error))
             time.sleep(delay_s)
 
-    def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
-        """Read from any number of tables in one round; see :class:`Read`."""
-        return self._call(self._aio.read_many(reads))  # type: ignore[no-any-return]
-
-    def read(self, table: str, keys: Any = None, columns: Sequence[str] | None = None, **how: Any) -> list[Row]:
-        """Read rows of one table; see :class:`Read` and :meth:`f1.aio.Connection.read`."""
-        return self._call(self._aio.read(table, keys, columns, **how))  # type: ignore[no-any-return]
-
-    def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
-        """Return the row with a key, None if there is none."""
-        return self._call(self._aio.get(table, key, columns))  # type: ignore[no-any-return]
-
-    def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
-        """Insert a row (a mapping by column name) or several."""
-        return self._call(self._aio.insert(table, rows))  # type: ignore[no-any-return]
-
-    def update(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
-        """Change columns of a row or several; each mapping holds the key, too."""
-        return self._call(self._aio.update(table, rows))  # type: ignore[no-any-return]
-
-    def upsert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
-        """Insert rows, or update those whose keys are there already."""
-        return self._call(self._aio.upsert(table, rows))  # type: ignore[no-any-return]
-
-    def delete(self, table: str, keys: Any, *, must_exist: bool = False) -> int:
-        """Delete the row with a key, or those with a list of keys."""
-        return self._call(self._aio.delete(table, keys, must_exist=must_exist))  # type: ignore[no-any-return]
-
     def metadata(self, *, fresh: bool = True) -> Metadata:
         """Return the tables of the database, as a server has them now."""
         return self._call(self._aio.metadata(fresh=fresh))  # type: ignore[no-any-return]
@@ -258,11 +273,13 @@ class Connection:
         )
 
 
-class Transaction:
+class Transaction(_ByKey):
     """A transaction: :class:`f1.transactions.Transaction`, blocking. Ends with the ``with`` block that it is for."""
 
+    _aio: AsyncTransaction
+
     def __init__(self, loop: Runtime, transaction: AsyncTransaction) -> None:
-        self._loop = loop
+        super().__init__(loop)
         self._aio = transaction
 
     @property
@@ -280,41 +297,9 @@ class Transaction:
         """The timestamp of all reads, in microseconds since the Unix epoch; 0 before the first, and with locks."""
         return self._aio.read_ts
 
-    def _call(self, work: Any) -> Any:
-        with translating():
-            return self._loop.call(work)
-
     def execute(self, sql: str, params: Params = None) -> "Rows":
         """Run a statement. It sees what the transaction wrote so far."""
         return Rows(self._loop, self._call(self._aio.execute(sql, params)))
-
-    def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
-        """Read from any number of tables in one round; the results in the order of ``reads``."""
-        return self._call(self._aio.read_many(reads))  # type: ignore[no-any-return]
-
-    def read(self, table: str, keys: Any = None, columns: Sequence[str] | None = None, **how: Any) -> list[Row]:
-        """Read rows of one table; see :class:`Read` and :meth:`f1.transactions.Transaction.read`."""
-        return self._call(self._aio.read(table, keys, columns, **how))  # type: ignore[no-any-return]
-
-    def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
-        """Return the row with a key, None if there is none."""
-        return self._call(self._aio.get(table, key, columns))  # type: ignore[no-any-return]
-
-    def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
-        """Insert a row (a mapping by column name) or several; ALREADY_EXISTS at the commit if one is there."""
-        return self._call(self._aio.insert(table, rows))  # type: ignore[no-any-return]
-
-    def update(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
-        """Change columns of a row or several; each mapping holds the key, too."""
-        return self._call(self._aio.update(table, rows))  # type: ignore[no-any-return]
-
-    def upsert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
-        """Insert rows, or update those whose keys are there already."""
-        return self._call(self._aio.upsert(table, rows))  # type: ignore[no-any-return]
-
-    def delete(self, table: str, keys: Any, *, must_exist: bool = False) -> int:
-        """Delete the row with a key, or those with a list of keys."""
-        return self._call(self._aio.delete(table, keys, must_exist=must_exist))  # type: ignore[no-any-return]
 
     def commit(self) -> Committed:
         """Commit. Raises Error: nothing was written unless it is ``ambiguous``."""
@@ -331,16 +316,12 @@ class Transaction:
         self._call(self._aio.__aexit__(kind, error, trace))
 
 
-class Rows:
+class Rows(_Blocking):
     """What a statement gave, to be fetched as DB-API does. Also an iterator over the rows."""
 
     def __init__(self, loop: Runtime, rows: AsyncRows) -> None:
-        self._loop = loop
+        super().__init__(loop)
         self._aio = rows
-
-    def _call(self, work: Any) -> Any:
-        with translating():
-            return self._loop.call(work)
 
     @property
     def arraysize(self) -> int:

@@ -8,6 +8,7 @@
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -33,7 +34,44 @@ _MAX_TRIES = 40
 _ENDS_IT = frozenset({Code.ABORTED, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.EXPIRED})
 
 
-class Transaction:
+class Reads(ABC):
+    """What one read of a table is, for whatever can make several."""
+
+    @abstractmethod
+    async def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
+        """Read from any number of tables in one round; the results in the order of ``reads``."""
+
+    async def read(
+        self,
+        table: str,
+        keys: Any = None,
+        columns: Sequence[str] | None = None,
+        *,
+        prefix: Key = None,
+        prefixes: Iterable[Key] | None = None,
+        ranges: Iterable[tuple[Key, Key]] | None = None,
+        index: str | None = None,
+        limit: int = 0,
+        reverse: bool = False,
+        exclusive: bool = False,
+    ) -> list[Row]:
+        """Read rows of one table; see :class:`Read`. ``keys`` is a list of keys or one key, ``prefix`` one prefix."""
+        several = [*(prefixes or ()), *(() if prefix is None else (prefix,))]
+        wanted = Read(
+            table,
+            None if keys is None else keys_of(keys),
+            columns,
+            None if prefix is None and prefixes is None else several,
+            None if ranges is None else list(ranges),
+            index,
+            limit,
+            reverse,
+            exclusive,
+        )
+        return (await self.read_many([wanted]))[0]
+
+
+class Transaction(Reads):
     """What the kinds have in common. Begun by a connection; ends with :meth:`commit` or :meth:`rollback`.
 
     One transaction is for one task at a time, except that reads may run at once.
@@ -116,24 +154,6 @@ class Transaction:
         self._note(reply.read_ts, reply.read_set)
         return reply
 
-    async def read(
-        self,
-        table: str,
-        keys: Any = None,
-        columns: Sequence[str] | None = None,
-        *,
-        prefix: Key = None,
-        prefixes: Iterable[Key] | None = None,
-        ranges: Iterable[tuple[Key, Key]] | None = None,
-        index: str | None = None,
-        limit: int = 0,
-        reverse: bool = False,
-        exclusive: bool = False,
-    ) -> list[Row]:
-        """Read rows of one table; see :class:`Read`. ``keys`` is a list of keys or one key, ``prefix`` one prefix."""
-        spec = read_spec(table, keys, columns, prefix, prefixes, ranges, index, limit, reverse, exclusive)
-        return (await self.read_many([spec]))[0]
-
     async def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
         """Return the row with a key, None if there is none."""
         rows = await self.read_many([Read(table, [key], columns)])
@@ -211,8 +231,9 @@ class Transaction:
 
     # ------------------------------------------------------------------------------------------------ of each kind
 
+    @abstractmethod
     def _context(self) -> pb.TxnContext:
-        raise NotImplementedError
+        """Return what servers must know of the transaction."""
 
     def _server(self) -> Server | None:
         return None
@@ -231,8 +252,9 @@ class Transaction:
         except F1Error as error:
             raise _without_effect(error) from error
 
+    @abstractmethod
     async def _commit(self, deadline: Deadline) -> Committed:
-        raise NotImplementedError
+        """Commit what was written."""
 
     async def _rollback(self) -> None:
         """Tell whoever holds something for the transaction."""
@@ -355,35 +377,6 @@ def _without_effect(error: F1Error) -> F1Error:
 
 def _rows(rows: RowLike | Iterable[RowLike]) -> list[RowLike]:
     return [rows] if isinstance(rows, Mapping) else list(rows)
-
-
-def read_spec(
-    table: str,
-    keys: Any,
-    columns: Sequence[str] | None,
-    prefix: Key,
-    prefixes: Iterable[Key] | None,
-    ranges: Iterable[tuple[Key, Key]] | None,
-    index: str | None,
-    limit: int,
-    reverse: bool,
-    exclusive: bool,
-) -> Read:
-    """Return the read that the parameters of ``read`` mean."""
-    several = list(prefixes) if prefixes is not None else []
-    if prefix is not None:
-        several.append(prefix)
-    return Read(
-        table,
-        None if keys is None else keys_of(keys),
-        columns,
-        several if prefix is not None or prefixes is not None else None,
-        None if ranges is None else list(ranges),
-        index,
-        limit,
-        reverse,
-        exclusive,
-    )
 
 
 def begin(session: Session, kind: str, *, priority_ts: int = 0, timestamp: int = 0) -> Transaction:

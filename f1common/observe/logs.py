@@ -15,6 +15,7 @@ import logging
 import math
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -181,7 +182,7 @@ class _Line:
     traceback: str | None
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(logging.Formatter, ABC):
     def __init__(self, options: LogOptions, clock: Clock | None) -> None:
         super().__init__()
         self._options = options
@@ -202,8 +203,9 @@ class _Formatter(logging.Formatter):
         event = redact_text(_cut(record.getMessage()))
         return _Line(time, record.levelname.lower(), node, zone, record.name, event, fields, traceback)
 
+    @abstractmethod
     def _render(self, line: _Line) -> str:
-        raise NotImplementedError
+        """Return the text of a line."""
 
 
 class _Text(_Formatter):

@@ -7,6 +7,7 @@ JSON.
 
 import csv
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Chunk:
         return len(self.arrays[0])
 
 
-class Source:
+class Source(ABC):
     """A file of rows for a table."""
 
     def __init__(self, path: Path, metadata: Metadata, table: Table) -> None:
@@ -60,9 +61,9 @@ class Source:
         self.total_rows: int | None = None
         """How many rows there are, if the file says so."""
 
+    @abstractmethod
     def chunks(self) -> Iterator[Chunk]:
         """Yield the rows. Raises F1Error INVALID_ARGUMENT, NOT_FOUND, with file and line."""
-        raise NotImplementedError
 
     def place(self, row: int) -> str:
         """Return where a row is, for people."""
