@@ -103,6 +103,8 @@ class TableScan:
     and ``covering`` says that its entries hold all ``columns``; otherwise the rows are fetched by the entries' primary
     keys. ``limit``: so many rows are enough, whichever. ``ancestry``: scans of one statement with the same number lie
     on one ancestry path and read the same keys, so that one storage request serves them (cluster join, F1 section 3.1).
+    ``clip``: only what lies in this half-open range of storage keys, this worker's share of a scan that several divide
+    (F1 section 8.2); with ``index``, of its entries. Its borders lie between root rows, so that a row is in one share.
     """
 
     table: Table
@@ -116,6 +118,7 @@ class TableScan:
     with_locks: bool = False
     ancestry: int | None = None
     empty: bool = False
+    clip: tuple[bytes, bytes] | None = None
 
     @property
     def is_point(self) -> bool:

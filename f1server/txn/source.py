@@ -5,7 +5,7 @@ the two serves a scan changes nothing but speed: both give the rows as of one ti
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,7 +16,16 @@ from f1server.history.table import history_rows, is_history_table, root_of_histo
 from f1server.plan.scans import FieldWanted, KeySpan, TableScan
 from f1server.plan.types import of_path
 from f1server.rows.arrow import arrow_type, from_arrow, to_arrow
-from f1server.rows.keys import index_prefix, index_span, row_key, row_prefix, row_span, table_span
+from f1server.rows.keys import (
+    index_key,
+    index_layout,
+    index_prefix,
+    index_span,
+    row_key,
+    row_prefix,
+    row_span,
+    table_span,
+)
 from f1server.rows.layout import HISTORY_ID, TableLayout, layout
 from f1server.rows.rowcodec import decode_index_value
 from f1server.rows.values import Row, Value
@@ -53,7 +62,7 @@ class StorageSource:
         return [found[i] if i in found else self._one(scan) for i, scan in enumerate(scans)]
 
     def _one(self, scan: TableScan) -> Batches:
-        if scan.empty:
+        if scan.empty or (scan.clip is not None and scan.clip[0] >= scan.clip[1]):
             return self._given(scan, [])
         if is_history_table(scan.table):
             return self._history(scan)
@@ -72,7 +81,7 @@ class StorageSource:
     def _spans(self, scan: TableScan) -> list[Span]:
         schema, table = self._reader.schema, scan.table
         if not scan.spans:
-            return [table_span(schema, table)]
+            return _clipped([table_span(schema, table)], scan.clip)
         spans: list[Span] = []
         for span in scan.spans:
             if len(span.prefix) == len(table.key_column_ids):
@@ -82,7 +91,7 @@ class StorageSource:
                 spans.append((prefix, prefix + b"\xff"))
             else:
                 spans.append(row_span(schema, table, *span.encoded()))
-        return [span for span in dict.fromkeys(spans) if not span[1] or span[0] < span[1]]
+        return _clipped([span for span in dict.fromkeys(spans) if not span[1] or span[0] < span[1]], scan.clip)
 
     async def _by_key(self, scan: TableScan) -> Batches:
         limit = 0 if scan.predicates else scan.limit or 0
@@ -95,7 +104,7 @@ class StorageSource:
     async def _cluster(self, members: list[tuple[int, TableScan]]) -> dict[int, Batches]:
         """Serve the scans of one ancestry path with one storage request (F1 section 8.5)."""
         top = min((scan for _, scan in members), key=lambda s: len(s.table.key_column_ids))
-        if not self._is_small(top):
+        if not self._is_small(top) or any(scan.clip != top.clip for _, scan in members):
             return {}
         tables = {scan.table.id: scan.table for _, scan in members}
         columns = {column for _, scan in members for column in _column_ids(scan)}
@@ -128,9 +137,12 @@ class StorageSource:
             async for batch in self._given(scan, [FoundRow(b"", row) for row in rows]):
                 yield batch
             return
+        several = scan.clip is not None and any(index_layout(self._reader.schema, scan.table, index).readers)
         found = await self._reader.rows_by_index(
-            scan.table, index, spans, limit=limit, exclusive=self._locking, columns=_column_ids(scan)
+            scan.table, index, spans, limit=0 if several else limit, exclusive=self._locking, columns=_column_ids(scan)
         )
+        if several:
+            found = self._first_here(scan, index, found)
         async for batch in self._given(scan, found):
             yield batch
 
@@ -144,6 +156,21 @@ class StorageSource:
         row.update(zip(table.key_column_ids, primary, strict=True))
         return row
 
+    def _first_here(self, scan: TableScan, index: Index, found: Sequence[FoundRow]) -> list[FoundRow]:
+        """Leave out rows that another share gives: those whose first entry in the scan's spans lies in that share.
+
+        A row with a repeated field has an entry for each value, and the entries of one row may lie in several shares.
+        """
+        schema, table = self._reader.schema, scan.table
+        whole = self._index_spans(replace(scan, clip=None), index)
+        kept = []
+        for item in found:
+            primary = [item.row[i] for i in table.key_column_ids]
+            entries = [e for e in index_key(schema, table, index, item.row, primary) if _within(e, whole)]
+            if entries and scan.clip is not None and scan.clip[0] <= entries[0] < scan.clip[1]:
+                kept.append(item)
+        return kept
+
     def _index_spans(self, scan: TableScan, index: Index) -> list[Span]:
         schema, table = self._reader.schema, scan.table
         spans: list[Span] = []
@@ -153,7 +180,7 @@ class StorageSource:
                 spans.append((prefix, prefix + b"\xff"))
             else:
                 spans.append(index_span(schema, table, index, *span.encoded()))
-        return [span for span in dict.fromkeys(spans) if span[0] < span[1]]
+        return _clipped([span for span in dict.fromkeys(spans) if span[0] < span[1]], scan.clip)
 
     # ------------------------------------------------------------------ many rows
 
@@ -168,9 +195,13 @@ class StorageSource:
             ScanColumn(_HIDDEN[1], "INT64", ScanSource.VERSION_TS),
         ]
         keys_needed = hide or scan.with_locks
+        ranges = self._ranges(scan)
+        if not ranges:
+            yield self._batch(scan, [])
+            return
         columns = [*wanted.columns, *(extra if keys_needed else ())]
         found = self._client.scan(
-            [KeyRange(*span) for span in self._ranges(scan)],
+            [KeyRange(*span) for span in ranges],
             columns,
             timestamp=reader.timestamp,
             # Under optimistic concurrency every row that is looked at counts, also those that a predicate rejects.
@@ -218,6 +249,10 @@ class StorageSource:
         if prefixes and all(len(prefix) >= width for prefix in prefixes):
             starts = {row_key(schema, root, prefix[:width]) for prefix in prefixes}
             spans = [(start, start + b"\xff") for start in sorted(starts)]
+        spans = _clipped(spans, scan.clip)
+        if not spans:
+            yield self._batch(scan, [])
+            return
         found = self._client.scan(
             [KeyRange(*span) for span in spans],
             [ScanColumn("k", "BYTES", ScanSource.RAW_KEY), ScanColumn("v", "BYTES", ScanSource.RAW_VALUE)],
@@ -331,6 +366,21 @@ def _named(arrays: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
         # A query that only counts rows asks for no column at all.
         return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["0"])
     return pa.RecordBatch.from_arrays(list(arrays), names=[str(i) for i in range(len(arrays))])
+
+
+def _clipped(spans: list[Span], clip: Span | None) -> list[Span]:
+    """Return what of the spans lies in ``clip``, all of them if it is None."""
+    if clip is None:
+        return spans
+    low, high = clip
+    found: list[Span] = []
+    for start, end in spans:
+        if not end:
+            if low <= start < high:
+                found.append((start, end))
+        elif max(start, low) < min(end, high):
+            found.append((max(start, low), min(end, high)))
+    return found
 
 
 def _within(key: bytes, spans: Sequence[Span]) -> bool:
