@@ -26,6 +26,7 @@ from f1common.errors import Code, F1Error
 ENV_PREFIX = "F1_"
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+_ADDRESS_OR_NONE = r"^(.+:[0-9]{1,5})?$"
 _DAY_MS = 86_400_000
 _KIB = 1 << 10
 _MIB = 1 << 20
@@ -55,6 +56,13 @@ class ServerSection(Struct, frozen=True, kw_only=True):
     zone: Annotated[str, Meta(pattern=_NAME, description="Failure zone that the process runs in.")]
     host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port for clients and peers; 0 takes a free one.")]
+    advertise: Annotated[
+        str,
+        Meta(
+            pattern=_ADDRESS_OR_NONE,
+            description="Address that f1servers and slaves tell others to reach them at, if not `host` and `port`.",
+        ),
+    ] = ""
     data_dir: Annotated[
         str,
         Meta(min_length=1, description="Directory of the data; relative to the folder of the configuration file."),
@@ -67,6 +75,10 @@ class ServerSection(Struct, frozen=True, kw_only=True):
     drain_timeout_ms: Annotated[
         int, Meta(ge=0, le=600_000, description="After SIGTERM, how long running requests may take to end.")
     ] = 3_000
+
+    def public_address(self, port: int = 0) -> str:
+        """Return where others reach this process, ``host:port``; ``port`` is what it listens on, if not as configured."""
+        return self.advertise or f"{self.host}:{port or self.port}"
 
 
 class ClockSection(Struct, frozen=True, kw_only=True):
@@ -199,6 +211,44 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     ] = 2
 
 
+class MasterSection(Struct, frozen=True, kw_only=True):
+    """The master: when it believes that a slave is gone, and how often it says that it is there itself."""
+
+    suspect_ms: Annotated[
+        int, Meta(ge=20, le=600_000, description="Silence after which a slave gets no more queries.")
+    ] = 1_000
+    dead_ms: Annotated[
+        int,
+        Meta(
+            ge=50,
+            le=3_600_000,
+            description="Silence after which a slave is forgotten; also how long a new master waits for slaves.",
+        ),
+    ] = 5_000
+    keepalive_ms: Annotated[int, Meta(ge=10, le=60_000, description="Longest silence towards f1servers.")] = 1_000
+
+    def __post_init__(self) -> None:
+        """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
+        _relate(
+            (
+                f"master.dead_ms ({self.dead_ms}) must be above master.suspect_ms ({self.suspect_ms})",
+                self.dead_ms > self.suspect_ms,
+            )
+        )
+
+
+class SlaveSection(Struct, frozen=True, kw_only=True):
+    """A slave: how often it tells the master that it lives, and what the parts of queries may use."""
+
+    heartbeat_ms: Annotated[int, Meta(ge=5, le=60_000, description="Time from one beat to the next.")] = 300
+    memory_mib: Annotated[
+        int, Meta(ge=16, le=1_048_576, description="Memory of all parts of queries together; beyond it they spill.")
+    ] = 512
+    threads: Annotated[
+        int, Meta(ge=1, le=256, description="Parts of queries evaluated at a time, each by one thread.")
+    ] = 2
+
+
 class LimitsSection(Struct, frozen=True, kw_only=True):
     """Bounds of queues and messages. What is over a bound is refused or dropped, never kept in memory."""
 
@@ -266,6 +316,13 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
             description="Key ranges: `{start, group}`, ascending; `start` in lower-case hexadecimal, the first empty.",
         ),
     ]
+    master: Annotated[
+        str,
+        Meta(
+            pattern=_ADDRESS_OR_NONE,
+            description="Address of the master, as `host:port`; empty: no slaves, all queries run on f1servers.",
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the parts of the topology do not fit together."""
@@ -315,8 +372,20 @@ class Config(Struct, frozen=True, kw_only=True):
     paxos: PaxosSection = PaxosSection()
     storage: StorageSection = StorageSection()
     f1server: F1ServerSection = F1ServerSection()
+    master: MasterSection = MasterSection()
+    slave: SlaveSection = SlaveSection()
     limits: LimitsSection = LimitsSection()
     cluster: ClusterSection
+
+    def __post_init__(self) -> None:
+        """Raise F1Error INVALID_ARGUMENT if sections contradict each other."""
+        _relate(
+            (
+                f"master.suspect_ms ({self.master.suspect_ms}) must be above 2 * slave.heartbeat_ms "
+                f"({self.slave.heartbeat_ms}), or a late beat makes a slave suspect",
+                self.master.suspect_ms > 2 * self.slave.heartbeat_ms,
+            )
+        )
 
     @classmethod
     def load(cls, path: Path, env: Mapping[str, str], overrides: Sequence[str] = ()) -> Self:
@@ -342,6 +411,8 @@ _SECTIONS: dict[str, type[Struct]] = {
     "paxos": PaxosSection,
     "storage": StorageSection,
     "f1server": F1ServerSection,
+    "master": MasterSection,
+    "slave": SlaveSection,
     "limits": LimitsSection,
     "cluster": ClusterSection,
 }
@@ -474,6 +545,8 @@ def _permitted(kind: Any) -> str:
     if typing.get_origin(base) is tuple:
         item = typing.get_args(base)[0]
         return "a list of {" + ", ".join(field.name for field in msgspec.structs.fields(item)) + "}"
+    if meta.pattern == _ADDRESS_OR_NONE:
+        return "`host:port` or empty"
     if meta.pattern == _NAME:
         return "a name of letters, digits, '.', '_' and '-'"
     return "text, not empty"
