@@ -63,6 +63,7 @@ from f1common.encoding.values import (
 from f1common.errors import Code, F1Error
 
 __all__ = [
+    "ELEMENT_BYTES",
     "TIMESTAMP_WIDTH",
     "Date",
     "Timestamp",
@@ -416,3 +417,21 @@ def _decoder_table() -> list[_Decoder]:
 
 
 _DECODERS = _decoder_table()
+
+
+def _element_bytes() -> tuple[int, ...]:
+    table = [0] * 256
+    for tag in (_NULL, _FALSE, _TRUE, *range(_INT_SMALL, _INT_SMALL + _SMALL_COUNT)):
+        table[tag] = 1
+    for size in range(1, 9):
+        table[_INT_POSITIVE + size] = table[_INT_NEGATIVE - size] = 1 + size
+    for size in range(17):
+        table[_NUMERIC_ZERO + size] = table[_NUMERIC_ZERO - size] = 1 + size
+    table[_DOUBLE] = table[_TIMESTAMP] = 9
+    table[_DATE] = 5
+    return tuple(table)
+
+
+ELEMENT_BYTES = _element_bytes()
+"""Bytes of an element by its tag, the tag included; 0 for STRING and BYTES, which end at the first 0x00, and for what
+is no tag. For walking over keys that were encoded here without decoding them."""

@@ -598,8 +598,31 @@ class ScanPredicate(_message.Message):
     literals: _containers.RepeatedCompositeFieldContainer[ScanLiteral]
     def __init__(self, column: _Optional[int] = ..., operator: _Optional[_Union[ScanPredicate.Operator, str]] = ..., literals: _Optional[_Iterable[_Union[ScanLiteral, _Mapping]]] = ...) -> None: ...
 
+class SketchTable(_message.Message):
+    __slots__ = ("steps",)
+    class Step(_message.Message):
+        __slots__ = ("element", "own")
+        ELEMENT_FIELD_NUMBER: _ClassVar[int]
+        OWN_FIELD_NUMBER: _ClassVar[int]
+        element: bytes
+        own: int
+        def __init__(self, element: _Optional[bytes] = ..., own: _Optional[int] = ...) -> None: ...
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[SketchTable.Step]
+    def __init__(self, steps: _Optional[_Iterable[_Union[SketchTable.Step, _Mapping]]] = ...) -> None: ...
+
+class ScanSketch(_message.Message):
+    __slots__ = ("tables", "every", "max_keys")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    MAX_KEYS_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[SketchTable]
+    every: int
+    max_keys: int
+    def __init__(self, tables: _Optional[_Iterable[_Union[SketchTable, _Mapping]]] = ..., every: _Optional[int] = ..., max_keys: _Optional[int] = ...) -> None: ...
+
 class ScanRequest(_message.Message):
-    __slots__ = ("group", "timestamp", "ranges", "columns", "predicates", "limit", "batch_rows", "key_elements", "table_element", "table_position", "timeout_ms", "protocol_version")
+    __slots__ = ("group", "timestamp", "ranges", "columns", "predicates", "limit", "batch_rows", "key_elements", "table_element", "table_position", "timeout_ms", "protocol_version", "sketch")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
@@ -612,6 +635,7 @@ class ScanRequest(_message.Message):
     TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SKETCH_FIELD_NUMBER: _ClassVar[int]
     group: int
     timestamp: int
     ranges: _containers.RepeatedCompositeFieldContainer[_types_pb2.KeyRange]
@@ -624,7 +648,8 @@ class ScanRequest(_message.Message):
     table_position: int
     timeout_ms: int
     protocol_version: int
-    def __init__(self, group: _Optional[int] = ..., timestamp: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[ScanColumn, _Mapping]]] = ..., predicates: _Optional[_Iterable[_Union[ScanPredicate, _Mapping]]] = ..., limit: _Optional[int] = ..., batch_rows: _Optional[int] = ..., key_elements: _Optional[int] = ..., table_element: _Optional[bytes] = ..., table_position: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., protocol_version: _Optional[int] = ...) -> None: ...
+    sketch: ScanSketch
+    def __init__(self, group: _Optional[int] = ..., timestamp: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[ScanColumn, _Mapping]]] = ..., predicates: _Optional[_Iterable[_Union[ScanPredicate, _Mapping]]] = ..., limit: _Optional[int] = ..., batch_rows: _Optional[int] = ..., key_elements: _Optional[int] = ..., table_element: _Optional[bytes] = ..., table_position: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., protocol_version: _Optional[int] = ..., sketch: _Optional[_Union[ScanSketch, _Mapping]] = ...) -> None: ...
 
 class ScanChunk(_message.Message):
     __slots__ = ("ipc", "timestamp", "rows", "range", "resume", "last")

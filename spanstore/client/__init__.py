@@ -2,6 +2,7 @@
 
 from spanstore.client.client import SpanClient
 from spanstore.client.scanning import Scan, ScanColumn, ScanOperator, ScanPredicate, ScanSource, TableRows
+from spanstore.client.sketching import Segment, Sketch, TableCount
 from spanstore.client.transaction import Transaction
 from spanstore.client.values import (
     CommitId,
@@ -32,7 +33,10 @@ __all__ = [
     "ScanOperator",
     "ScanPredicate",
     "ScanSource",
+    "Segment",
+    "Sketch",
     "SpanClient",
+    "TableCount",
     "TableRows",
     "Transaction",
     "Version",

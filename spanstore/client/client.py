@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from f1common.clock import Clock
+from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1common.pb import spanstore_pb2 as pb
@@ -17,7 +18,8 @@ from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_rpc
 from spanstore.client import reading, twophase
 from spanstore.client.router import Router
-from spanstore.client.scanning import Scan, ScanColumn, ScanPredicate, ScanSpec, TableRows
+from spanstore.client.scanning import Scan, ScanColumn, ScanPredicate, ScanSpec, SketchSpec, TableRows
+from spanstore.client.sketching import Sketch, read_sketch
 from spanstore.client.transaction import Transaction
 from spanstore.client.twophase import Plan
 from spanstore.client.values import (
@@ -121,6 +123,27 @@ class SpanClient:
             timeout_s,
         )
         return Scan(spec, self._router, self._strong_ts, lambda: Backoff(5, 500, 1.7, self._rng))
+
+    async def sketch(
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        tables: Sequence[Sequence[tuple[Value, int]]] = (),
+        every: int = 1000,
+        max_keys: int = 2_000_000,
+        timeout_s: float = 30.0,
+    ) -> Sketch:
+        """Count the keys in ``ranges``, of each table and where, as estimates: the newest versions are looked at.
+
+        ``tables``: the paths of those to be told apart, as (table id, how many elements its own part of the key has)
+        from the root down. ``every``: keys of a segment at most. Of each range in each group about ``max_keys`` keys
+        are walked over (some 500,000 a second), the rest is extrapolated. ``timeout_s`` is how long it may make no
+        progress. Raises as iterating over a :class:`Scan` does.
+        """
+        wanted = SketchSpec(tuple(tuple(path) for path in tables), every, max_keys)
+        spec = ScanSpec(tuple(ranges), (), timeout_s=timeout_s, sketch=wanted)
+        scan = Scan(spec, self._router, self._strong_ts, lambda: Backoff(5, 500, 1.7, self._rng))
+        return await read_sketch(scan, len(wanted.tables))
 
     def strong_timestamp(self) -> int:
         """Return a timestamp at which every commit acknowledged before this call can be seen, through any client."""

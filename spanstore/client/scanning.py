@@ -90,6 +90,27 @@ class TableRows:
 
 
 @dataclass(frozen=True, slots=True)
+class SketchSpec:
+    """What a sketch tells apart; see :meth:`SpanClient.sketch`."""
+
+    tables: tuple[tuple[tuple[Value, int], ...], ...] = ()
+    every: int = 1000
+    max_keys: int = 2_000_000
+
+    def message(self) -> pb.ScanSketch:
+        """Return the message. Raises INVALID_ARGUMENT for ids that cannot be encoded."""
+        step = pb.SketchTable.Step
+        return pb.ScanSketch(
+            tables=[
+                pb.SketchTable(steps=[step(element=tuples.encode((table,)), own=own) for table, own in path])
+                for path in self.tables
+            ],
+            every=self.every,
+            max_keys=self.max_keys,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ScanSpec:
     """What a scan looks for; one field for each argument of :meth:`SpanClient.scan`."""
 
@@ -102,6 +123,7 @@ class ScanSpec:
     batch_rows: int = 0
     anywhere: bool = False
     timeout_s: float = 30.0
+    sketch: SketchSpec | None = None
 
     def request(self) -> pb.ScanRequest:
         """Return the message without group, timestamp, ranges and limit. Raises INVALID_ARGUMENT."""
@@ -123,6 +145,7 @@ class ScanSpec:
             table_position=table.position if table else 0,
             batch_rows=self.batch_rows,
             protocol_version=PROTOCOL_VERSION,
+            sketch=self.sketch.message() if self.sketch is not None else None,
         )
 
 

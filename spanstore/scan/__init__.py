@@ -32,7 +32,11 @@ Selection
     other tables of the hierarchy are passed over by the number of their key's elements and by one of these elements;
     when many follow one another the worker seeks past them.
 
+Sketches
+    Instead of rows, a scan can give how many there are of each table, and where (``sketch``): all else is the same.
+
 Modules: ``plan`` (what is asked), ``keys`` (which keys), ``predicates`` and ``decode`` (Arrow), ``cursor`` (one scan in
-steps), ``frames`` (messages between server and worker), ``worker`` (the process), ``pool`` (the server's side of it),
-``inline`` (the same in the server's own process, for the simulator), ``service`` (the gRPC call).
+steps), ``sketch`` (one that counts), ``frames`` (messages between server and worker), ``worker`` (the process),
+``pool`` (the server's side of it), ``inline`` (the same in the server's own process, for the simulator), ``service``
+(the gRPC call).
 """

@@ -35,6 +35,16 @@ class Step:
     last: bool
 
 
+def check_applied(reader: Reader, plan: ScanPlan) -> None:
+    """Refuse a view that lacks what the timestamp of ``plan`` needs. Raises F1Error UNAVAILABLE."""
+    applied = load_applied(reader, plan.group).index
+    if applied < plan.min_index:
+        raise F1Error(
+            Code.UNAVAILABLE,
+            f"this view of group {plan.group} has applied {applied}, the scan needs {plan.min_index}; try again",
+        )
+
+
 class _TimeIsOver(Exception):
     """The step has had its time; carries the engine key that was reached and not looked at."""
 
@@ -82,12 +92,7 @@ class ScanCursor:
         the timestamp needs).
         """
         plan = self._plan
-        applied = load_applied(reader, plan.group).index
-        if applied < plan.min_index:
-            raise F1Error(
-                Code.UNAVAILABLE,
-                f"this view of group {plan.group} has applied {applied}, the scan needs {plan.min_index}; try again",
-            )
+        check_applied(reader, plan)
         rows = Rows()
         # Without predicates every row that is read counts.
         wanted = self._max_rows if plan.predicates or self._left < 0 else min(self._max_rows, self._left)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from f1common.clock import Clock
 from spanstore.engine.base import Engine
-from spanstore.scan.cursor import ScanCursor, Step
+from spanstore.scan.cursor import Step
 from spanstore.scan.frames import Chunk
 from spanstore.scan.plan import ScanPlan
+from spanstore.scan.sketch import Cursor, open_cursor
 
 _STEP_US = 5_000
 _STEP_ROWS = 1_000
@@ -16,7 +17,7 @@ _STEP_ROWS = 1_000
 class InlineScan:
     """A scan that its reader executes, a step for each chunk."""
 
-    def __init__(self, cursor: ScanCursor, step: Callable[[ScanCursor], Step]) -> None:
+    def __init__(self, cursor: Cursor, step: Callable[[Cursor], Step]) -> None:
         self._cursor = cursor
         self._step = step
         self._begun = False
@@ -44,9 +45,9 @@ class InlineSource:
 
     async def open(self, plan: ScanPlan) -> InlineScan:
         """Begin a scan. Raises INVALID_ARGUMENT."""
-        cursor = ScanCursor(plan, lambda: self._clock.sample().boot_us, step_us=_STEP_US, max_rows=_STEP_ROWS)
+        cursor = open_cursor(plan, lambda: self._clock.sample().boot_us, step_us=_STEP_US, max_rows=_STEP_ROWS)
         return InlineScan(cursor, self._one_step)
 
-    def _one_step(self, cursor: ScanCursor) -> Step:
+    def _one_step(self, cursor: Cursor) -> Step:
         with self._engine.snapshot() as reader:
             return cursor.step(reader)

@@ -75,6 +75,19 @@ class KeyShape(msgspec.Struct, frozen=True):
     position: int = 0
 
 
+class Sketch(msgspec.Struct, frozen=True):
+    """Asks for how many rows there are, and where, instead of the rows (:mod:`spanstore.scan.sketch`).
+
+    ``tables``: the path of each table to be told apart, as (encoded table id, elements of its own part of the key)
+    from the root down. A segment of the answer has about ``every`` keys at most; of a range, about ``max_keys`` keys
+    are walked over.
+    """
+
+    tables: tuple[tuple[tuple[bytes, int], ...], ...] = ()
+    every: int = 1000
+    max_keys: int = 2_000_000
+
+
 class ScanPlan(msgspec.Struct, frozen=True):
     """A scan of ``[start, end)`` ranges of one group at ``timestamp`` (microseconds).
 
@@ -90,6 +103,7 @@ class ScanPlan(msgspec.Struct, frozen=True):
     limit: int = 0
     batch_rows: int = 0
     min_index: int = 0
+    sketch: Sketch | None = None
 
 
 _RAW = frozenset({Source.RAW_KEY, Source.RAW_VALUE})
@@ -109,11 +123,23 @@ def check_plan(plan: ScanPlan) -> None:
     for predicate in plan.predicates:
         if predicate.column >= len(plan.columns):
             raise _invalid(f"a predicate names column {predicate.column} of {len(plan.columns)}")
+    if plan.sketch is not None:
+        _check_sketch(plan.sketch)
     shape = plan.shape
     if shape.table:
         literal(shape.table)
         if shape.elements and shape.position >= shape.elements:
             raise _invalid(f"a key of {shape.elements} elements has none at position {shape.position}")
+
+
+def _check_sketch(sketch: Sketch) -> None:
+    if sketch.every < 1 or sketch.max_keys < 1:
+        raise _invalid("a sketch has segments of at least one key, and walks over at least one")
+    if any(not path or any(own < 0 for _, own in path) for path in sketch.tables):
+        raise _invalid("the path of a table has at least one step, of no fewer than no elements")
+    for path in sketch.tables:
+        for table, _ in path:
+            literal(table)
 
 
 def literal(encoded: bytes) -> tuples.Value:

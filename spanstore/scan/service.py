@@ -14,7 +14,7 @@ from f1common.pb import spanstore_pb2 as pb
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, RangeRead, Settle, SettleReply
 from spanstore.scan.frames import Chunk
-from spanstore.scan.plan import Column, ColumnType, KeyShape, Operator, Predicate, ScanPlan, check_plan
+from spanstore.scan.plan import Column, ColumnType, KeyShape, Operator, Predicate, ScanPlan, Sketch, check_plan
 from spanstore.scan.plan import Source as ColumnSource
 from spanstore.scan.source import Source
 
@@ -128,4 +128,10 @@ def plan_from_pb(request: pb.ScanRequest) -> ScanPlan:
         shape=KeyShape(request.key_elements, request.table_element, request.table_position),
         limit=request.limit,
         batch_rows=request.batch_rows,
+        sketch=_sketch_from_pb(request.sketch) if request.HasField("sketch") else None,
     )
+
+
+def _sketch_from_pb(sketch: pb.ScanSketch) -> Sketch:
+    tables = tuple(tuple((step.element, step.own) for step in table.steps) for table in sketch.tables)
+    return Sketch(tables, sketch.every, sketch.max_keys)

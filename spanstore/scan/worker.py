@@ -18,7 +18,7 @@ import pyarrow as pa
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 from spanstore.engine.lmdb_engine import LmdbEngine
-from spanstore.scan.cursor import ScanCursor, Step
+from spanstore.scan.cursor import Step
 from spanstore.scan.frames import (
     Cancel,
     Chunk,
@@ -31,6 +31,7 @@ from spanstore.scan.frames import (
     decode_to_worker,
     frame,
 )
+from spanstore.scan.sketch import Cursor, open_cursor
 
 _NICE = 10
 _RECEIVE_BYTES = 1 << 16
@@ -41,7 +42,7 @@ _PROGRESS_US = 300_000
 @dataclass(slots=True)
 class _Scan:
     number: int
-    cursor: ScanCursor
+    cursor: Cursor
     credits: int
     told_us: int
 
@@ -91,7 +92,7 @@ class Worker:
 
     def _open(self, message: Open) -> None:
         try:
-            cursor = ScanCursor(message.plan, boot_us)
+            cursor = open_cursor(message.plan, boot_us)
         except F1Error as error:
             self._send(Failed.of(message.scan, error))
             return
