@@ -44,6 +44,7 @@ async def serve(config: Config) -> None:
     server = config.server
     clock = clock_from_config(config.clock)
     channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    metrics = Metrics(process=True)
     bootstrap = ServerBootstrap(
         ServerOptions(
             name=server.name,
@@ -54,10 +55,17 @@ async def serve(config: Config) -> None:
             drain_timeout_ms=server.drain_timeout_ms,
         ),
         service_names=(SERVICE_NAME,),
-        metrics=Metrics(process=True),
+        metrics=metrics,
     )
-    address = f"{server.host}:{server.port}"
-    process = F1Process(config, clock, channels, process_rng(), address=address, draining=bootstrap.draining)
+    process = F1Process(
+        config,
+        clock,
+        channels,
+        process_rng(),
+        address=server.public_address(),
+        draining=bootstrap.draining,
+        metrics=metrics,
+    )
     await process.start(bootstrap.server)
     try:
         await bootstrap.start()

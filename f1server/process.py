@@ -9,12 +9,14 @@ from typing import Any
 from f1common.clock import Clock
 from f1common.config import Config
 from f1common.errors import F1Error
+from f1common.observe.metrics import Metrics
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import f1_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
 from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
+from f1server.dist.pool import SlavePool
 from f1server.service import F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner
@@ -41,11 +43,15 @@ class F1Process:
         address: str,
         draining: asyncio.Event | None = None,
         inline: bool = False,
+        metrics: Metrics | None = None,
     ) -> None:
         """``address`` is where other f1servers reach this one; ``inline``: no threads (the simulator has none)."""
         self._channels = channels
         storage = [server.address for server in config.cluster.servers]
         self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels)
+        self.pool = SlavePool(
+            config.cluster.master, server=config.server.name, clock=clock, channels=channels, rng=rng, metrics=metrics
+        )
         self._store = SchemaStore(self.client, clock, asyncio.sleep)
         self.leases = SchemaLeases(
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
@@ -69,6 +75,7 @@ class F1Process:
             sql=self._sql,
             clock=clock,
             rng=rng,
+            pool=self.pool,
         )
         self._servicer = F1Servicer(self.frontend, draining=draining)
         self.ready = asyncio.Event()
@@ -79,6 +86,7 @@ class F1Process:
         """Register the service on a ``grpc.aio`` server (or one like it) and connect to the storage tier."""
         stubs.add_F1ServerServicer_to_server(self._servicer, server)
         self.frontend.start()
+        self.pool.start()
         self._opening = asyncio.create_task(self._open(), name="open the default database")
 
     async def _open(self) -> None:
@@ -109,6 +117,7 @@ class F1Process:
             await asyncio.gather(self._opening, return_exceptions=True)
         await self._servicer.close()
         await self.frontend.close()
+        await self.pool.close()
         await self.leases.close()
         await self._sql.close()
         await self.client.close()

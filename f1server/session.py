@@ -17,6 +17,7 @@ from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Column, Schema
 from f1server.cursors import Cursors, one_batch
+from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_span, read_batch
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
@@ -69,8 +70,10 @@ class Frontend:
         sql: SqlRunner,
         clock: Clock,
         rng: random.Random,
+        pool: SlavePool,
     ) -> None:
         self._identity = identity
+        self._pool = pool
         self._client = client
         self._leases = leases
         self._changes = changes
@@ -322,6 +325,7 @@ class Frontend:
             open_cursors=len(self._cursors),
             open_transactions=len(self._pessimistic),
             storage=self._identity.storage,
+            pool=self._pool.status(),
         )
 
 

@@ -516,7 +516,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions", "storage")
+    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions", "storage", "pool")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -525,6 +525,7 @@ class StatusReply(_message.Message):
     OPEN_CURSORS_FIELD_NUMBER: _ClassVar[int]
     OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     STORAGE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     version: str
@@ -533,7 +534,42 @@ class StatusReply(_message.Message):
     open_cursors: int
     open_transactions: int
     storage: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ..., storage: _Optional[_Iterable[str]] = ...) -> None: ...
+    pool: PoolStatus
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ..., storage: _Optional[_Iterable[str]] = ..., pool: _Optional[_Union[PoolStatus, _Mapping]] = ...) -> None: ...
+
+class PoolStatus(_message.Message):
+    __slots__ = ("master", "connected", "epoch", "version", "slaves")
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLAVES_FIELD_NUMBER: _ClassVar[int]
+    master: str
+    connected: bool
+    epoch: int
+    version: int
+    slaves: _containers.RepeatedCompositeFieldContainer[PoolSlave]
+    def __init__(self, master: _Optional[str] = ..., connected: _Optional[bool] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., slaves: _Optional[_Iterable[_Union[PoolSlave, _Mapping]]] = ...) -> None: ...
+
+class PoolSlave(_message.Message):
+    __slots__ = ("name", "zone", "address", "state", "reason", "running", "version", "incarnation")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    address: str
+    state: str
+    reason: str
+    running: int
+    version: str
+    incarnation: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., running: _Optional[int] = ..., version: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class DatabaseStatus(_message.Message):
     __slots__ = ("database", "schema_version", "lease_end")
