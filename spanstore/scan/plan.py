@@ -133,8 +133,8 @@ def check_plan(plan: ScanPlan) -> None:
 
 
 def _check_sketch(sketch: Sketch) -> None:
-    if sketch.every < 1 or sketch.max_keys < 1:
-        raise _invalid("a sketch has segments of at least one key, and walks over at least one")
+    if not 1 <= sketch.every <= 10_000 or sketch.max_keys < 1:
+        raise _invalid("a sketch has segments of 1 to 10,000 keys, and walks over at least one")
     if any(not path or any(own < 0 for _, own in path) for path in sketch.tables):
         raise _invalid("the path of a table has at least one step, of no fewer than no elements")
     for path in sketch.tables:

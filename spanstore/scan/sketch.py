@@ -14,7 +14,7 @@ numbers, and each part with a key is taken to be as dense as what was walked ove
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Protocol
 
 import pyarrow as pa
@@ -36,15 +36,19 @@ SCHEMA = pa.schema(
 
 _SUFFIX_BYTES = 9  # of a version: 0x00 and the inverted timestamp
 _HEAD_BYTES = 5  # of a version's value: its flag, 0 for a deletion, and a checksum
+_TOMBSTONE = b"\x00"
 _AFTER = b"\x01"
 _MAX_STEPS = 8
-_ITEMS_PER_CHECK = 512
+"""Older versions that are walked over before seeking past them."""
 _FEWEST_KEYS = 16
 _SEGMENTS = 256
-"""A segment has at most so manieth part of the keys before it: the number of segments grows with the logarithm."""
+"""A segment has this part of the keys before it: the number of segments grows with their logarithm."""
 _PARTS = 64
 _NUMBER_BYTES = 12
 """Bytes of a key, after what a range's borders have in common, that are taken for a number."""
+
+
+_Item = tuple[bytes, bytes]
 
 
 class Cursor(Protocol):
@@ -80,83 +84,75 @@ class _Node:
 
 
 class TableTree:
-    """Tells which table a key belongs to."""
+    """Tells which table a key belongs to; fastest for keys in their order, of which most begin as the one before."""
 
-    __slots__ = ("_others", "_roots")
+    __slots__ = ("_head", "_node", "_others", "_top")
 
     def __init__(self, tables: Sequence[tuple[tuple[bytes, int], ...]]) -> None:
         """Take paths as in :class:`~spanstore.scan.plan.Sketch`."""
-        self._roots: dict[bytes, _Node] = {}
+        self._top = _Node(0)
         self._others = len(tables)
         for number, path in enumerate(tables):
-            children = self._roots
-            for position, (table, own) in enumerate(path, 1):
-                node = children.setdefault(table, _Node(own))
-                if position == len(path):
-                    node.number = number
-                children = node.children
+            node = self._top
+            for table, own in path:
+                node = node.children.setdefault(table, _Node(own))
+            node.number = number
+        # The table of the key before, and what that key began with up to the table's id.
+        self._node = self._top
+        self._head = b""
 
     def table(self, key: bytes) -> int:
         """Return the position of the key's table, or how many tables there are for a key of none of them."""
-        sizes, children, end = ELEMENT_BYTES, self._roots, len(key)
-        position = 0
+        sizes, end = ELEMENT_BYTES, len(key)
+        head = self._head
+        node, position = (self._node, len(head)) if key.startswith(head) else (self._top, 0)
+        moved = 0
         try:
             while True:
-                start = position
-                position += sizes[key[position]]
-                node = children.get(key[start:position])
-                if node is None:
-                    return self._others
                 for _ in range(node.own):
                     size = sizes[key[position]]
                     position = position + size if size else key.index(0, position + 1) + 1
                 if position == end:
-                    return node.number if node.number >= 0 else self._others
-                children = node.children
+                    break
+                start = position
+                position += sizes[key[position]]
+                below = node.children.get(key[start:position])
+                if below is None:
+                    return self._others
+                node, moved = below, position
         except (IndexError, ValueError):
             return self._others  # it ends too soon, or is no tuple
+        if moved:
+            self._head, self._node = key[:moved], node
+        return node.number if node.number >= 0 else self._others
 
 
 @dataclass(slots=True)
 class _Segment:
+    """``rows`` and ``bytes``: of each table, and last of no table."""
+
     key: bytes
-    rows: dict[int, int] = field(default_factory=dict)
-    bytes: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Walked:
-    """What was walked over of the current range."""
-
-    start: bytes
-    keys: int = 0
-    rows: dict[int, int] = field(default_factory=dict)
-    bytes: dict[int, int] = field(default_factory=dict)
+    rows: list[int]
+    bytes: list[int]
 
 
 class SketchCursor:
     """The position of a sketch and how to go on from it. As :class:`~spanstore.scan.cursor.ScanCursor`."""
 
-    def __init__(
-        self,
-        plan: ScanPlan,
-        boot_us: Callable[[], int],
-        *,
-        step_us: int = 100_000,
-        items_per_check: int = _ITEMS_PER_CHECK,
-    ) -> None:
+    def __init__(self, plan: ScanPlan, boot_us: Callable[[], int], *, step_us: int = 100_000) -> None:
         """Begin at the first range. A step takes about ``step_us`` at most. Raises F1Error INVALID_ARGUMENT."""
         check_plan(plan)
         self._plan = plan
         self._sketch = sketch = plan.sketch or Sketch()
         self._boot_us = boot_us
         self._step_us = step_us
-        self._items_per_check = items_per_check
         self._tree = TableTree(sketch.tables)
+        self._tables = len(sketch.tables) + 1
         self._range = 0
         self._start = plan.ranges[0][0]
-        self._walked = _Walked(self._start)
         self._done = False
+        self._keys = 0  # that were walked over in the current range
+        self._sum = self._segment(self._start)  # of the current range
 
     def schema(self) -> Step:
         """Return the schema as an IPC message, and the beginning as the position."""
@@ -172,81 +168,74 @@ class SketchCursor:
             self._range += 1
             self._done = self._range == len(plan.ranges)
             self._start = b"" if self._done else plan.ranges[self._range][0]
-            self._walked = _Walked(self._start)
+            self._keys, self._sum = 0, self._segment(self._start)
             if self._boot_us() >= until_us:
                 break
         ipc = _batch(segments).serialize().to_pybytes() if segments else b""
         return Step(ipc, len(segments), self._range, self._start, self._done)
 
+    def _segment(self, key: bytes) -> _Segment:
+        return _Segment(key, [0] * self._tables, [0] * self._tables)
+
     def _walk(self, reader: Reader, segments: list[_Segment], until_us: int) -> bool:
         """Count keys of the current range; tell whether it came to its end before the time was over."""
-        walked, table_of = self._walked, self._tree.table
-        room = self._items_per_check
-        segment = _Segment(b"")
-        left = 0
-        for key, alive in self._keys(reader):
-            room -= 1
-            if room < 0:
+        prefix = data_prefix(self._plan.group)
+        high = prefix + self._plan.ranges[self._range][1]
+        items = reader.scan(prefix + self._start, high)
+        item = next(items, None)
+        while item is not None:
+            key = item[0][PREFIX_BYTES:-_SUFFIX_BYTES]
+            if self._keys >= self._sketch.max_keys:
+                segments += self._extrapolated(reader, key)
+                return True
+            segment = self._segment(key)
+            left = max(1, min(max(_FEWEST_KEYS, self._keys // _SEGMENTS), self._sketch.every))
+            self._keys += left
+            item, items = self._fill(segment, left, item, items, reader, high)
+            if any(segment.rows):
+                segments.append(segment)
+                self._sum.rows = [a + b for a, b in zip(self._sum.rows, segment.rows, strict=True)]
+                self._sum.bytes = [a + b for a, b in zip(self._sum.bytes, segment.bytes, strict=True)]
+            if item is not None:
+                self._start = item[0][PREFIX_BYTES:-_SUFFIX_BYTES]
                 if self._boot_us() >= until_us:
-                    self._close(segment, segments)
                     return False
-                room = self._items_per_check
-            if not key:
-                continue  # an older version
-            self._start = key + _AFTER
-            if alive < 0:
-                continue
-            if not left:
-                self._close(segment, segments)
-                if walked.keys >= self._sketch.max_keys:
-                    self._extrapolate(reader, key, segments)
-                    return True
-                segment = _Segment(key)
-                left = max(1, min(max(_FEWEST_KEYS, walked.keys // _SEGMENTS), self._sketch.every))
-            left -= 1
-            walked.keys += 1
-            table = table_of(key)
-            segment.rows[table] = segment.rows.get(table, 0) + 1
-            segment.bytes[table] = segment.bytes.get(table, 0) + alive
-        self._close(segment, segments)
         return True
 
-    def _keys(self, reader: Reader) -> Iterator[tuple[bytes, int]]:
-        """Yield the keys from the position to the range's end, each with the bytes of its newest value.
-
-        The bytes of a deletion are negative; an older version is an empty key.
-        """
-        prefix = data_prefix(self._plan.group)
-        low, high = prefix + self._start, prefix + self._plan.ranges[self._range][1]
-        while low:
-            found, steps, restart = b"", 0, b""
-            for engine_key, data in reader.scan(low, high):
-                here = engine_key[:-_SUFFIX_BYTES]
-                if here != found:
-                    found, steps = here, 0
-                    yield here[PREFIX_BYTES:], len(data) - _HEAD_BYTES if data[:1] != b"\x00" else -1
+    def _fill(
+        self, segment: _Segment, left: int, first: _Item, items: Iterator[_Item], reader: Reader, high: bytes
+    ) -> tuple[_Item | None, Iterator[_Item]]:
+        """Count ``left`` keys from ``first`` on, then ``items``; return the next key's item, and those after it."""
+        table_of, rows, sizes = self._tree.table, segment.rows, segment.bytes
+        source: Iterator[_Item] = chain((first,), items)
+        last, older = b"", 0
+        while True:
+            for item in source:
+                engine_key, data = item
+                key = engine_key[PREFIX_BYTES:-_SUFFIX_BYTES]
+                if key != last:
+                    if not left:
+                        return item, items
+                    left -= 1
+                    last, older = key, 0
+                    if data[:1] != _TOMBSTONE:
+                        table = table_of(key)
+                        rows[table] += 1
+                        sizes[table] += len(data) - _HEAD_BYTES
                 else:
-                    steps += 1
-                    yield b"", 0
-                    if steps > _MAX_STEPS:
-                        restart = found + _AFTER
+                    older += 1
+                    if older > _MAX_STEPS:
                         break
-            low = restart
+            else:
+                return None, items
+            source = items = reader.scan(data_prefix(self._plan.group) + last + _AFTER, high)
 
-    def _close(self, segment: _Segment, segments: list[_Segment]) -> None:
-        if not segment.rows:
-            return
-        segments.append(segment)
-        for table, rows in segment.rows.items():
-            self._walked.rows[table] = self._walked.rows.get(table, 0) + rows
-            self._walked.bytes[table] = self._walked.bytes.get(table, 0) + segment.bytes[table]
-
-    def _extrapolate(self, reader: Reader, key: bytes, segments: list[_Segment]) -> None:
-        """Add segments for what lies from ``key`` to the range's end, as dense as what was walked over."""
-        group, (_, end) = self._plan.group, self._plan.ranges[self._range]
-        prefix = data_prefix(group)
-        first = reader.seek_first(prefix + self._walked.start, prefix + end)
-        last = reader.seek_last(prefix + key, prefix + end)
+    def _extrapolated(self, reader: Reader, key: bytes) -> Iterator[_Segment]:
+        """Yield segments for what lies from ``key`` to the range's end, as dense as what was walked over."""
+        start, end = self._plan.ranges[self._range]
+        prefix = data_prefix(self._plan.group)
+        first = reader.seek_first(prefix + start, prefix + end)
+        last = reader.seek_last(prefix + start, prefix + end)
         if first is None or last is None:
             return
         low, high = first[0][PREFIX_BYTES:-_SUFFIX_BYTES], last[0][PREFIX_BYTES:-_SUFFIX_BYTES]
@@ -254,12 +243,12 @@ class SketchCursor:
         begin, stop = line.number(key), line.number(high)
         borders = [key, *(line.key(begin + (stop - begin) * i // _PARTS) for i in range(1, _PARTS)), end]
         factor = (stop - begin) / _PARTS / max(1, begin - line.number(low))
+        rows = [round(count * factor) for count in self._sum.rows]
+        sizes = [round(size * factor) for size in self._sum.bytes]
         for place, above in pairwise(borders):
             found = reader.seek_first(prefix + max(place, key), prefix + above)
             if found is not None:
-                rows = {table: round(count * factor) for table, count in self._walked.rows.items()}
-                sizes = {table: round(size * factor) for table, size in self._walked.bytes.items()}
-                segments.append(_Segment(found[0][PREFIX_BYTES:-_SUFFIX_BYTES], rows, sizes))
+                yield _Segment(found[0][PREFIX_BYTES:-_SUFFIX_BYTES], rows, sizes)
 
 
 class _Line:
@@ -282,11 +271,13 @@ class _Line:
 
 
 def _batch(segments: Sequence[_Segment]) -> pa.RecordBatch:
-    tables = [sorted(segment.rows) for segment in segments]
+    """Return segments as a record batch; tables without rows are left out."""
+    tables = [[table for table, rows in enumerate(segment.rows) if rows] for segment in segments]
+    both = list(zip(segments, tables, strict=True))
     columns = [
         pa.array([segment.key for segment in segments], SCHEMA.field(0).type),
         pa.array(tables, SCHEMA.field(1).type),
-        pa.array([[s.rows[t] for t in ts] for s, ts in zip(segments, tables, strict=True)], SCHEMA.field(2).type),
-        pa.array([[s.bytes[t] for t in ts] for s, ts in zip(segments, tables, strict=True)], SCHEMA.field(3).type),
+        pa.array([[segment.rows[t] for t in held] for segment, held in both], SCHEMA.field(2).type),
+        pa.array([[segment.bytes[t] for t in held] for segment, held in both], SCHEMA.field(3).type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

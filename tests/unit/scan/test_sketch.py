@@ -92,7 +92,7 @@ def sketch_of(
 ) -> list[dict[str, Any]]:
     """The segments of a sketch, each step from a view of its own."""
     found: list[dict[str, Any]] = []
-    cursor = SketchCursor(plan((), ranges=ranges, sketch=sketch), boot_us, step_us=3, items_per_check=2)
+    cursor = SketchCursor(plan((), ranges=ranges, sketch=sketch), boot_us, step_us=3)
     schema = pa.ipc.read_schema(pa.py_buffer(cursor.schema().ipc))
     while True:
         with engine.snapshot() as reader:
