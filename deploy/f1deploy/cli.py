@@ -61,7 +61,9 @@ def up(
     ] = None,
     spanservers: Annotated[int | None, typer.Option(help="Storage servers. [default: 3]")] = None,
     f1servers: Annotated[int | None, typer.Option(help="SQL servers. [default: 2]")] = None,
-    slaves: Annotated[int, typer.Option(help="Query workers (none in this version).")] = 0,
+    slaves: Annotated[
+        int | None, typer.Option(help="Query workers; with any there is a master too. [default: 2]")
+    ] = None,
     groups: Annotated[int | None, typer.Option(help="Paxos groups for data, beside group 0. [default: 4]")] = None,
     zones: Annotated[int | None, typer.Option(help="Zones that servers are dealt to. [default: 3]")] = None,
     readonly: Annotated[int, typer.Option(help="Replicas that do not vote (none in this version).")] = 0,
@@ -76,9 +78,9 @@ def up(
     Clients connect to --port and those after it; other ports are chosen free. A supervisor restarts processes that
     exit by themselves, not those stopped by `f1 cluster kill`. Data stay in the directory when the cluster is down.
     """
-    _refuse_later(slaves=slaves, readonly=readonly)
+    _refuse_later(readonly=readonly)
     cluster = _cluster(directory)
-    options = UpOptions(port, spanservers, f1servers, groups, zones, tuple(settings or ()), timeout)
+    options = UpOptions(port, spanservers, f1servers, slaves, groups, zones, tuple(settings or ()), timeout)
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("starting") as spinner:

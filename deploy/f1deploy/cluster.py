@@ -61,6 +61,7 @@ class UpOptions:
     port: int | None = None
     spanservers: int | None = None
     f1servers: int | None = None
+    slaves: int | None = None
     groups: int | None = None
     zones: int | None = None
     overrides: Sequence[str] = ()
@@ -80,7 +81,8 @@ class Cluster:
     # ------------------------------------------------------------------ up
 
     def up(self, options: UpOptions, progress: Callable[[str], None] = lambda _: None) -> ClusterSpec:
-        """Start the cluster, a new one if there is none, and return when every group has a serving leader.
+        """Start the cluster, a new one if there is none, and return when it is ready: every process serves, every group
+        has a leader, and every f1server knows all slaves.
 
         Raises F1Error ALREADY_EXISTS if it runs, PORT_IN_USE, BAD_DATA_DIR, INVALID_ARGUMENT, FAILED_PRECONDITION for
         options that contradict the cluster that is there, UNAVAILABLE if a process does not stay up, and
@@ -153,22 +155,15 @@ class Cluster:
         return found
 
     def _await_ready(self, spec: ClusterSpec, timeout_s: float, progress: Callable[[str], None]) -> None:
-        """Wait until all processes serve and all groups have a leader with a lease."""
-        addresses = {process.address: process.name for process in spec.processes}
+        """Wait until all processes serve, all groups have a leader with a lease and all f1servers know the slaves."""
         end = boot_us() + int(timeout_s * 1_000_000)
         told = ""
-        with Prober(addresses) as prober:
+        with Prober(process.address for process in spec.processes) as prober:
             while True:
                 self._check_none_failed(spec)
-                serving = prober.serving()
-                missing = sorted(addresses[address] for address, well in serving.items() if not well)
-                waits = f"waiting for {', '.join(missing)}"
-                if not missing:
-                    leaders = prober.leaders()
-                    leaderless = [str(group.id) for group in spec.groups if group.id not in leaders]
-                    if not leaderless:
-                        return
-                    waits = f"waiting for the leaders of groups {', '.join(leaderless)}"
+                waits = _waits_for(spec, prober)
+                if not waits:
+                    return
                 if waits != told:
                     progress(waits)
                     told = waits
@@ -336,11 +331,31 @@ def _state_of(state: State, alive: bool, paused: bool, serving: bool | None) -> 
             return "stopped"
 
 
+def _waits_for(spec: ClusterSpec, prober: Prober) -> str:
+    """Return in words what a cluster still lacks to be ready; empty: nothing."""
+    serving = prober.serving()
+    missing = sorted(process.name for process in spec.processes if not serving[process.address])
+    if missing:
+        return f"waiting for {', '.join(missing)}"
+    leaders = prober.leaders()
+    leaderless = [str(group.id) for group in spec.groups if group.id not in leaders]
+    if leaderless:
+        return f"waiting for the leaders of groups {', '.join(leaderless)}"
+    slaves = {process.name for process in spec.slaves()}
+    if slaves:
+        known = prober.live_slaves(process.address for process in spec.f1servers())
+        strangers = sorted(set.union(*(slaves - names for names in known.values())))
+        if strangers:
+            return f"waiting for f1servers to hear of {', '.join(strangers)}"
+    return ""
+
+
 def shape_of(options: UpOptions) -> Shape:
     """Return the shape that the options ask for; what they leave out has its default."""
     given = {
         "spanservers": options.spanservers,
         "f1servers": options.f1servers,
+        "slaves": options.slaves,
         "groups": options.groups,
         "zones": options.zones,
     }
@@ -352,6 +367,7 @@ def _require_same_shape(spec: ClusterSpec, options: UpOptions) -> None:
     for option, asked, has in (
         ("--spanservers", options.spanservers, len(spec.spanservers())),
         ("--f1servers", options.f1servers, len(spec.f1servers())),
+        ("--slaves", options.slaves, len(spec.slaves())),
         ("--groups", options.groups, len(spec.groups) - 1),
         ("--zones", options.zones, zones),
     ):

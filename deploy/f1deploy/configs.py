@@ -13,7 +13,15 @@ from f1deploy.spec import HOST, ClusterSpec, ProcessSpec
 
 # What differs from process to process, or follows from the plan, is not a user's to set for all of them.
 _OURS = frozenset(
-    {"server.name", "server.zone", "server.host", "server.port", "server.data_dir", "server.metrics_port"}
+    {
+        "server.name",
+        "server.zone",
+        "server.host",
+        "server.port",
+        "server.advertise",
+        "server.data_dir",
+        "server.metrics_port",
+    }
 )
 
 

@@ -1,4 +1,7 @@
-"""Asking the processes of a cluster how they are, all at once: are they serving, and has every group a leader?"""
+"""Asking the processes of a cluster how they are, all at once.
+
+Are they serving, has every group a leader, and which slaves do the f1servers know?
+"""
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -8,7 +11,7 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from f1common.pb import spanstore_pb2, spanstore_pb2_grpc
+from f1common.pb import f1_pb2, f1_pb2_grpc, spanstore_pb2, spanstore_pb2_grpc
 from f1common.rpc.channels import channel_options
 
 CALL_TIMEOUT_S = 1.0
@@ -54,6 +57,21 @@ class Prober:
         for reply in _gather(calls).values():
             found.update({g.group: reply.name for g in reply.groups if g.role == "leader" and g.lease_valid})
         return found
+
+    def live_slaves(self, f1servers: Iterable[str]) -> dict[str, set[str]]:
+        """Return for each of these addresses the names of the slaves that are live for that f1server."""
+        request = f1_pb2.StatusRequest()
+        calls = {
+            address: f1_pb2_grpc.F1ServerStub(self._channels[address]).Status.future(request, timeout=CALL_TIMEOUT_S)
+            for address in f1servers
+        }
+        replies = _gather(calls)
+        return {
+            address: {slave.name for slave in replies[address].pool.slaves if slave.state == "live"}
+            if address in replies
+            else set()
+            for address in calls
+        }
 
 
 def _gather(calls: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """What a local cluster consists of: a value that is planned once, kept as ``cluster.json`` and never guessed again.
 
 Zones are ``a``, ``b``, ``c`` and so on; storage servers are named after zone and number (``span-a1``), others by number
-(``f1-1``). Servers are dealt to zones in turn, and the voters of a group lie in different zones as long as there are
-enough of them. Group 0 owns the range map; the data groups share the root tables. Leadership is spread: each group
-prefers another zone.
+(``f1-1``, ``slave-1``); where there are slaves there is one ``master``. Servers are dealt to zones in turn, and the
+voters of a group lie in different zones as long as there are enough of them. Group 0 owns the range map; the data
+groups share the root tables. Leadership is spread: each group prefers another zone.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ MAX_SERVERS = 64
 MAX_ZONES = 26
 MAX_GROUPS = 1_000
 _VOTERS = 3
+_DEFAULT_SLAVES = 2
 
 Kind = Literal["spanserver", "f1server", "master", "slave"]
 
@@ -69,21 +70,40 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Return the SQL servers, in the order of their names' numbers."""
         return tuple(process for process in self.processes if process.kind == "f1server")
 
+    def slaves(self) -> tuple[ProcessSpec, ...]:
+        """Return the slaves, in the order of their names' numbers."""
+        return tuple(process for process in self.processes if process.kind == "slave")
+
     def cluster_section(self) -> ClusterSection:
         """Return the section ``[cluster]`` that all processes share."""
         servers = (ClusterServer(name=p.name, zone=p.zone, address=p.address) for p in self.spanservers())
         return ClusterSection(
-            cluster_id=self.cluster_id, servers=tuple(servers), groups=self.groups, ranges=self.ranges
+            cluster_id=self.cluster_id,
+            servers=tuple(servers),
+            groups=self.groups,
+            ranges=self.ranges,
+            master="".join(process.address for process in self.processes if process.kind == "master"),
         )
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a new cluster is to be, as the options of ``f1 cluster up`` say."""
+    """How large a new cluster is to be, as the options of ``f1 cluster up`` say.
+
+    ``slaves`` None: two, or none where there is no f1server to use them.
+    """
 
     spanservers: int = 3
     f1servers: int = 2
+    slaves: int | None = None
     groups: int = 4
     zones: int = 3
+
+    @property
+    def pool(self) -> int:
+        """How many slaves there are."""
+        if self.slaves is None:
+            return _DEFAULT_SLAVES if self.f1servers else 0
+        return self.slaves
 
     def check(self) -> None:
         """Raise F1Error INVALID_ARGUMENT for a cluster that cannot be."""
@@ -94,9 +114,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if not 1 <= value <= highest:
                 raise F1Error(Code.INVALID_ARGUMENT, f"{option} is a number from 1 to {highest}, not {value}")
-        if not 0 <= self.f1servers <= MAX_SERVERS:
+        for option, value in (("--f1servers", self.f1servers), ("--slaves", self.pool)):
+            if not 0 <= value <= MAX_SERVERS:
+                raise F1Error(Code.INVALID_ARGUMENT, f"{option} is a number from 0 to {MAX_SERVERS}, not {value}")
+        if self.pool and not self.f1servers:
             raise F1Error(
-                Code.INVALID_ARGUMENT, f"--f1servers is a number from 0 to {MAX_SERVERS}, not {self.f1servers}"
+                Code.INVALID_ARGUMENT,
+                f"--slaves {self.pool} needs f1servers, whose queries slaves run; set one of the two options",
             )
 
 
@@ -118,6 +142,12 @@ def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int])
     processes += [
         ProcessSpec(name=f"f1-{i + 1}", kind="f1server", zone=zones[i % len(zones)], port=0, metrics_port=free_port())
         for i in range(shape.f1servers)
+    ]
+    if shape.pool:
+        processes.append(ProcessSpec(name="master", kind="master", zone=zones[0], port=0, metrics_port=free_port()))
+    processes += [
+        ProcessSpec(name=f"slave-{i + 1}", kind="slave", zone=zones[i % len(zones)], port=0, metrics_port=free_port())
+        for i in range(shape.pool)
     ]
     ranges = spread_tables([group.id for group in groups]).ranges
     spec = ClusterSpec(

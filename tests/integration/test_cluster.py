@@ -194,7 +194,9 @@ def test_mistakes_are_answered_in_one_line(user: User, tmp_path: Path) -> None:
     assert user.refused("cluster", "status", "--dir", str(tmp_path)).startswith("NOT_FOUND: ")
     (tmp_path / "x").write_text("x")
     assert user.refused("cluster", "up", "--dir", str(tmp_path)).startswith("BAD_DATA_DIR: ")
-    assert user.refused("cluster", "up", "--slaves", "2").startswith("FAILED_PRECONDITION: ")
+    assert user.refused("cluster", "up", "--readonly", "1").startswith("FAILED_PRECONDITION: ")
+    nobody = ("--f1servers", "0", "--slaves", "2", "--dir", str(tmp_path / "new"))
+    assert user.refused("cluster", "up", *nobody).startswith("INVALID_ARGUMENT: ")
     port = user.status()["span-a1"]["address"].rpartition(":")[2]
     assert user.refused("cluster", "up", "--dir", str(tmp_path / "new"), "--port", port).startswith("PORT_IN_USE: ")
     assert user.refused("status", "--host", "nonsense").startswith("INVALID_ARGUMENT: ")

@@ -25,7 +25,11 @@ def test_three_servers_lie_in_three_zones_and_clients_connect_to_port_and_after(
         ("span-c1", "spanserver", "c"),
         ("f1-1", "f1server", "a"),
         ("f1-2", "f1server", "b"),
+        ("master", "master", "a"),
+        ("slave-1", "slave", "a"),
+        ("slave-2", "slave", "b"),
     ]
+    assert spec.cluster_section().master == spec.process("master").address
     assert [p.address for p in spec.f1servers()] == ["127.0.0.1:7400", "127.0.0.1:7401"]
     assert not {p.port for p in spec.spanservers()} & {7400, 7401}
     assert [group.id for group in spec.groups] == [0, 1, 2, 3, 4]
@@ -55,6 +59,13 @@ def test_every_shape_gives_a_valid_topology(spanservers: int, groups: int, zones
     assert len(set(taken)) == len(taken)
 
 
+def test_a_cluster_without_slaves_has_no_master() -> None:
+    for shape in (Shape(slaves=0), Shape(f1servers=0)):
+        spec = plan(shape, "c", 0, ports())
+        assert {process.kind for process in spec.processes} <= {"spanserver", "f1server"}
+        assert spec.cluster_section().master == ""
+
+
 def test_leadership_is_spread_over_zones() -> None:
     spec = plan(Shape(groups=5), "c", 0, ports())
     preferred = [group.preferred_zone for group in spec.groups]
@@ -68,6 +79,8 @@ def test_leadership_is_spread_over_zones() -> None:
         (Shape(groups=0), "--groups"),
         (Shape(zones=27), "--zones"),
         (Shape(f1servers=-1), "--f1servers"),
+        (Shape(slaves=-1), "--slaves"),
+        (Shape(f1servers=0, slaves=1), "--slaves"),
     ],
 )
 def test_impossible_shape_names_the_option(shape: Shape, option: str) -> None:
