@@ -1,4 +1,4 @@
-"""``f1 status``: the f1servers, and through them the storage tier."""
+"""``f1 status``: the f1servers, and through them the master, the slaves and the storage tier."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ def command(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
-    """Show the f1servers and their schemas, the storage servers and the groups: leaders, leases, safe time."""
+    """Show f1servers and their schemas, the slaves, storage servers, and groups: leaders, leases, safe time."""
     if host is not None and directory is not None:
         raise F1Error(Code.INVALID_ARGUMENT, "--host and --dir both name the cluster; give one of them")
     if host is None and directory is None and DEFAULT_DIRECTORY.is_dir():
@@ -70,11 +70,15 @@ def command(
     storage = _storage(answers, directory, form)
     if form is Format.json:
         document = json.loads(storage) if storage else {}
-        typer.echo(json.dumps({**document, "f1servers": [_row(a) for a in answers if not a.is_other]}, indent=2))
+        servers = [_row(answer) for answer in answers if not answer.is_other]
+        typer.echo(json.dumps({**document, "f1servers": servers, "pool": pool_of(answers)}, indent=2))
         return
     rows = [_row(answer) for answer in answers if not answer.is_other]
     if rows:
         _print(rows)
+    pool = pool_of(answers)
+    if pool is not None:
+        _print_pool(pool)
     typer.echo(storage, nl=False)
 
 
@@ -147,9 +151,42 @@ def _row(answer: Answer) -> dict[str, Any]:
     }
 
 
+def pool_of(answers: Sequence[Answer]) -> dict[str, Any] | None:
+    """Return master and slaves as the f1server sees them that has the newest list; None if no server has a master."""
+    pools = [a.reply.pool for a in answers if a.reply is not None and a.reply.HasField("pool")]
+    if not pools:
+        return None
+    pool = max(pools, key=lambda item: (item.connected, item.epoch, item.version))
+    slaves = [
+        {
+            "name": slave.name,
+            "zone": slave.zone,
+            "address": slave.address,
+            "state": slave.state,
+            "running": slave.running,
+            "version": slave.version,
+            "reason": slave.reason,
+        }
+        for slave in pool.slaves
+    ]
+    state = "connected" if pool.connected else "away"
+    return {
+        "master": {"address": pool.master, "state": state, "epoch": pool.epoch, "version": pool.version},
+        "slaves": slaves,
+    }
+
+
+def _print_pool(pool: dict[str, Any]) -> None:
+    master = pool["master"]
+    typer.echo(f"master {master['address']} {master['state']}, list {master['version']}\n")
+    names = ("slave", "zone", "address", "state", "running", "")
+    rows = [tuple(str(slave[key]) for key in ("name", *names[1:5], "reason")) for slave in pool["slaves"]]
+    if rows:
+        _print_table(names, rows)
+
+
 def _print(rows: Sequence[dict[str, Any]]) -> None:
     names = ("f1server", "zone", "address", "schemas", "cursors", "transactions", "")
-    columns = [pb.ColumnInfo(name=name, type="STRING") for name in names]
     cells = [
         (
             row["name"] or "?",
@@ -162,6 +199,10 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
         )
         for row in rows
     ]
+    _print_table(names, cells)
+
+
+def _print_table(names: Sequence[str], cells: Sequence[tuple[str, ...]]) -> None:
     out = io.StringIO()
-    write_table(out.write, columns, [cells])
+    write_table(out.write, [pb.ColumnInfo(name=name, type="STRING") for name in names], [cells])
     typer.echo(out.getvalue().rpartition("(")[0])
