@@ -1,1 +1,1 @@
-"""Distributed queries: a DAG of plan parts, run by slaves, driven by the f1server that took the query (F1 section 8.2)."""
+"""Distributed queries: a DAG of plan parts, run by slaves, driven by the f1server that took the query."""

@@ -14,8 +14,8 @@ from f1server.plan.parts import DistributedPlan, PartScan
 __all__ = ["Clips", "Coordinator", "DistributedResult", "Pool", "SlaveMember", "SpreadFailed"]
 
 Clips = Callable[[PartScan, int], Sequence[tuple[bytes, bytes]]]
-"""For a divided scan and a number of workers: for each worker the raw keys, from the first to below the second, whose rows
-it reads. A range that is not ascending is empty. Together they must cover the table."""
+"""For a divided scan and a number of workers: for each worker the raw keys, from the first to below the second, whose
+rows it reads. A range that is not ascending is empty. Together they must cover the table."""
 
 
 class SlaveMember(Protocol):

@@ -31,8 +31,11 @@ class SentStats:
 
 @dataclass(frozen=True, slots=True)
 class PartStats:
-    """One part at one worker. ``scan_us``: until its scans were read; ``input_us``: until its inputs were complete (both
-    from the part's start, at a time); ``evaluate_us``: from then until its last row was handed over."""
+    """One part at one worker.
+
+    ``scan_us``: until its scans were read; ``input_us``: until its inputs were complete (both from the part's start, at
+    a time); ``evaluate_us``: from then until its last row was handed over.
+    """
 
     part: int
     worker: str

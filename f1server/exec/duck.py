@@ -4,6 +4,7 @@ Nothing of the outside is in reach of a query: no files, no network, no extensio
 what each setting is for.
 """
 
+import asyncio
 import os
 import re
 import tempfile
@@ -89,6 +90,8 @@ class Connection:
         self._connection = connection
         self._duck = duck
         self._closed = False
+        self.turn = asyncio.Lock()
+        """Held by whoever works on the connection beside the event loop: it does one thing at a time."""
 
     def register(self, name: str, rows: Any) -> None:
         """Let a query read an Arrow table under a name."""

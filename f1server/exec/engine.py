@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -13,11 +14,13 @@ from f1common.errors import Code, F1Error, check
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Kind, Schema
 from f1server.exec.arrow_types import narrowed, result_type, sql_type
+from f1server.exec.collect import Collector
 from f1server.exec.duck import Connection, Duck
 from f1server.exec.protos import arrow_function, duck_name
 from f1server.exec.source import FieldWanted, KeySpan, Source
 from f1server.plan.names import OutColumn
 from f1server.plan.prepare import BoundQuery, PlannedScan
+from f1server.plan.resolve import ProtoFunction
 from f1server.rows.arrow import from_arrow
 from f1server.rows.values import Value
 
@@ -68,7 +71,7 @@ class Engine:
             return await _point_read(query, source)
         connection = await self.inline(self._duck.connection)
         try:
-            await self._feed(connection, query, source)
+            await self.feed(connection, query.schema, query.scans, query.functions, source)
             schema, batches = await self.inline(lambda: connection.query(query.sql, query.bound), connection)
         except BaseException:
             connection.close()
@@ -84,61 +87,61 @@ class Engine:
         finally:
             connection.close()
 
-    async def _feed(self, connection: Connection, query: BoundQuery, source: Source) -> None:
-        """Give DuckDB the functions and the rows that a query needs."""
-        registry = registry_of(query.schema)
-        for function in query.functions:
+    async def feed(
+        self,
+        connection: Connection,
+        schema: Schema,
+        scans: Sequence[PlannedScan],
+        functions: Sequence[ProtoFunction],
+        source: Source,
+    ) -> list[Collector]:
+        """Give DuckDB the functions and the rows that a query needs; returns what was read. Raises F1Error."""
+        registry = registry_of(schema)
+        for function in functions:
             argument, call = arrow_function(registry, function)
             self._duck.function(function.name, argument, duck_name(function.result), call)
         kept: dict[str, Any] = {}
-        waiting = list(query.scans)
+        done: list[Collector] = []
+        waiting = list(scans)
         while waiting:
             ready = [s for s in waiting if s.lookup is None or s.lookup.relation in kept]
             check(ready, "lookups do not wait for each other")
             waiting = [s for s in waiting if s not in ready]
-            now = [looked_up(query.schema, s, kept) for s in ready]
+            now = [looked_up(schema, s, kept) for s in ready]
             wanted = [s for s in now if not s.scan.empty]
             streams = await source.scan([s.scan for s in wanted]) if wanted else []
             check(len(streams) == len(wanted), "a source answers every scan")
             by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
             for scan in now:
-                stream = by_relation.get(scan.relation)
-                rows = await self._collect(connection, query.schema, scan, stream)
-                kept.update(dict.fromkeys(scan.relations, rows))
+                collector = self.collector(connection, scan.relation, _scan_schema(schema, scan))
+                async for batch in by_relation.get(scan.relation) or _nothing():
+                    await collector.add(_named(batch, collector.schema))
+                kept.update(dict.fromkeys(scan.relations, await collector.finish()))
+                done.append(collector)
                 for view in scan.views:
-                    connection.view(view.relation, scan.relation, view.columns)
+                    make = partial(connection.view, view.relation, scan.relation, view.columns)
+                    await self.brief(make, connection)
+        return done
 
-    async def _collect(
-        self, connection: Connection, schema: Schema, planned: PlannedScan, stream: AsyncIterator[Any] | None
-    ) -> Any:
-        """Register the rows of one scan and return them; many go through a temporary table (None) that may spill."""
-        target = _scan_schema(schema, planned)
-        kept: list[Any] = []
-        size = 0
-        spooled = False
-        if stream is not None:
-            async for batch in stream:
-                kept.append(_named(batch, target))
-                size += batch.nbytes
-                if size > self._duck.config.spool_bytes:
-                    rows = pa.Table.from_batches(kept, schema=target)
-                    await self._spool(connection, planned.relation, rows, not spooled)
-                    kept, size, spooled = [], 0, True
-        rows = pa.Table.from_batches(kept, schema=target)
-        if spooled and kept:
-            await self._spool(connection, planned.relation, rows, False)
-        if spooled:
-            return None
-        connection.register(planned.relation, rows)
-        return rows
+    def collector(self, connection: Connection, relation: str, schema: Any) -> Collector:
+        """Return what takes over the rows of a relation of a query."""
+        return Collector(self, connection, relation, schema, self._duck.config.spool_bytes)
 
-    async def _spool(self, connection: Connection, relation: str, rows: Any, create: bool) -> None:
-        await self.inline(lambda: connection.spool(relation, rows, create), connection)
+    async def brief(self, work: Callable[[], T], connection: Connection) -> T:
+        """Do something that takes no time, once nothing else runs on the connection."""
+        async with connection.turn:
+            return work()
 
     async def inline(self, work: Callable[[], T], connection: Connection | None = None) -> T:
         """Do something that takes time, on a thread if there are any. Cancellation interrupts DuckDB."""
         if self._duck.executor is None:
             return work()
+        if connection is None:
+            return await self._on_thread(work, None)
+        async with connection.turn:
+            return await self._on_thread(work, connection)
+
+    async def _on_thread(self, work: Callable[[], T], connection: Connection | None) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._duck.executor, work)
         try:
             return await asyncio.shield(future)
@@ -147,6 +150,12 @@ class Engine:
                 connection.interrupt()
             await asyncio.wait([future])
             raise
+
+
+async def _nothing() -> AsyncIterator[Any]:
+    batches: tuple[Any, ...] = ()
+    for batch in batches:
+        yield batch
 
 
 def looked_up(schema: Schema, planned: PlannedScan, kept: Mapping[str, Any]) -> PlannedScan:

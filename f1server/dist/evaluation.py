@@ -1,0 +1,94 @@
+"""One part at one worker: what it needs comes in, DuckDB evaluates it. The same at slaves and, for the root part, at the
+f1server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from f1common.errors import Code, F1Error, check
+from f1server.dist.stats import PartStats, ReadStats
+from f1server.exec.collect import Collector
+from f1server.exec.duck import Connection
+from f1server.exec.engine import Engine
+from f1server.exec.source import Source
+from f1server.plan.parts import Part
+from f1server.plan.prepare import PlannedScan
+
+__all__ = ["PartEvaluation"]
+
+
+class PartEvaluation:
+    """Runs a part once. Inputs are taken from the moment it is open, whatever the part does meanwhile."""
+
+    def __init__(self, engine: Engine, part: Part, givers: Mapping[str, frozenset[int]]) -> None:
+        """``givers``: for each input who gives rows, as :func:`f1server.dist.topology.givers` says."""
+        self.part = part
+        self.scan_us = 0
+        self.input_us = 0
+        self.evaluate_us = 0
+        self.rows_out = 0
+        self._engine = engine
+        self._connection: Connection | None = None
+        self._awaited = {relation: set(who) for relation, who in givers.items()}
+        self._inputs: dict[str, Collector] = {}
+        self._scans: list[Collector] = []
+        self._complete = asyncio.Event()
+        self._complete_s = 0.0
+        self._began_s = 0.0
+        self._results: Iterator[Any] | None = None
+
+    async def open(self) -> None:
+        """Get ready to take inputs."""
+        connection = await self._engine.inline(self._engine.duck.connection)
+        self._connection = connection
+        self._began_s = self._complete_s = asyncio.get_running_loop().time()
+        if not self._awaited:
+            self._complete.set()
+
+    async def take(self, relation: str, giver: int, schema: Any, batch: Any, last: bool) -> None:
+        """Take what ``giver`` gives for an input: its schema, rows (or None), whether that was all.
+
+        Returns once it is taken over. Raises F1Error; INVALID_ARGUMENT for what nobody asked for.
+        """
+        if giver not in self._awaited.get(relation, ()):
+            raise F1Error(Code.INVALID_ARGUMENT, f"worker {giver} has no rows to give for {relation!r}")
+        collector = self._inputs.get(relation)
+        if collector is None:
+            collector = self._inputs[relation] = self._engine.collector(self._open, relation, schema)
+        if batch is not None and batch.num_rows:
+            check(batch.schema.equals(collector.schema), "all workers give rows of the same types")
+            await collector.add(batch)
+        if last:
+            await self._ended(relation, giver, collector)
+
+    async def _ended(self, relation: str, giver: int, collector: Collector) -> None:
+        self._awaited[relation].discard(giver)
+        if not self._awaited[relation]:
+            await collector.finish()
+            del self._awaited[relation]
+        if not self._awaited:
+            self._complete_s = asyncio.get_running_loop().time()
+            self._complete.set()
+
+    def awaits(self, giver: int) -> bool:
+        """Tell whether ``giver`` still has rows to give."""
+        return any(giver in who for who in self._awaited.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether all inputs are there."""
+        return self._complete.is_set()
+
+    async def fill(self, scans: list[PlannedScan], source: Source) -> None:
+        """Read the scans and wait for the inputs. Raises F1Error."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        schema = self._schema
+        self._scans = await self._engine.feed(self._open, schema, scans, self.part.functions, source)
+        self.scan_us = _us(loop.time() - began_s) if scans else 0
+        await self._complete.wait()
+        self.input_us = max(0, _us(self._complete_s - self._began_s)) if self.part.inputs else 0
+"""
+"""
