@@ -209,6 +209,9 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     query_threads: Annotated[
         int, Meta(ge=1, le=256, description="Queries evaluated at a time, each by one thread.")
     ] = 2
+    statistics_ms: Annotated[
+        int, Meta(ge=1, le=_DAY_MS, description="How old the statistics may be that queries are planned with.")
+    ] = 60_000
 
 
 class MasterSection(Struct, frozen=True, kw_only=True):

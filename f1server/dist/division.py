@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
@@ -106,7 +107,7 @@ class Figures:
         for worker in range(1, workers):
             cuts.append(max(cuts[-1], self._nearest(keys, before, whole * worker / workers)))
         cuts.append(end)
-        return list(zip(cuts, cuts[1:], strict=False))
+        return list(pairwise(cuts))
 
     def _nearest(self, keys: tuple[bytes, ...], before: tuple[int, ...], wanted: float) -> bytes:
         place = bisect_left(before, wanted)

@@ -1,8 +1,8 @@
 """Statistics of tables, fetched when a query wants them and kept for a minute.
 
-They come from sketches (:meth:`spanstore.client.SpanClient.sketch`): one of each hierarchy counts all its tables and says
-where its rows lie, which is what scans are divided by (:mod:`f1server.dist.division`). Queries that want the same share
-one fetch. No query waits long for one or fails with one: it goes by what was known before, or by nothing.
+They come from sketches (:meth:`spanstore.client.SpanClient.sketch`): one of each hierarchy counts all its tables and
+says where its rows lie, which is what scans are divided by (:mod:`f1server.dist.division`). Queries that want the same
+share one fetch. No query waits long for one or fails with one: it goes by what was known before, or by nothing.
 """
 
 import asyncio
@@ -51,6 +51,8 @@ class _Kept:
     """What was fetched of a keyspace, and the fetch under way; moments are those of the boot clock."""
 
     figures: Figures | None = None
+    table_ids: tuple[int, ...] = ()
+    """The tables that the last fetch, whatever became of it, was to tell apart."""
     until_us: int = 0
     task: asyncio.Task[None] | None = None
     asked_us: int = 0
@@ -106,9 +108,8 @@ class StatisticsCache:
         if entry.task is not None and entry.task.done():
             entry.task = None  # it was cancelled before it began
         paths = {} if keyspace.index else _paths(schema, keyspace.root)
-        known = entry.figures is not None and entry.figures.table_ids == tuple(paths)
-        if entry.task is None and (now_us >= entry.until_us or (entry.figures is not None and not known)):
-            entry.asked_us = now_us
+        if entry.task is None and (now_us >= entry.until_us or entry.table_ids != tuple(paths)):
+            entry.asked_us, entry.table_ids = now_us, tuple(paths)
             entry.task = asyncio.create_task(self._fetch(entry, keyspace, paths), name="statistics")
             self._forget_oldest()
         return entry
