@@ -128,7 +128,7 @@ class MasterServicer(stubs.MasterServicer):
         states = {entry.slave.name: entry.state for entry in pool.entries}
         for entry in pool.entries:
             if self._told.get(entry.slave.name) is not entry.state:
-                _log.info("a slave", slave=entry.slave.name, state=str(entry.state), why=entry.reason)
+                _log.info(f"a slave is {entry.state}", slave=entry.slave.name, why=entry.reason or "it beats")
         for name in sorted(set(self._told) - set(states)):
             _log.info("a slave is forgotten", slave=name)
         self._told = states

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
-OURS = ("f1common", "f1server", "spanstore", "f1", "f1deploy")
+OURS = ("f1common", "f1server", "master", "slavepool", "spanstore", "f1", "f1deploy")
 
 # Module that imports, what it imports, and a word of the contract that must break.
 FORBIDDEN = (
@@ -32,6 +32,13 @@ FORBIDDEN = (
     ("f1server.catalog.schema", "f1server.rows", "Layers of the database"),
     ("f1server.catalog.compile", "spanstore.client", "The schema is pure"),
     ("spanstore.client.router", "f1server.catalog", "The storage tier"),
+    ("f1server.dist.pool", "f1server.sql", "Layers of the database"),
+    ("f1server.exec.engine", "f1server.dist", "Layers of the database"),
+    ("f1server.dist.pool", "slavepool.process", "An f1server reaches"),
+    ("slavepool.process", "f1server.session", "Slaves evaluate"),
+    ("slavepool.process", "master.registry", "Slaves evaluate"),
+    ("master.service", "f1server.catalog", "The master sees"),
+    ("master.registry", "time", "The registry of the master"),
     ("f1.cli", "spanstore.client", "The client library"),
     ("f1.cli", "f1deploy.cli", "The client library"),
     ("f1deploy.cli", "spanstore.runtime.main", "Deployment"),
@@ -55,6 +62,11 @@ ALLOWED = (
     ("spanstore.engine.lmdb_engine", "lmdb"),
     ("f1deploy.cli", "spanstore.client"),
     ("f1server.session", "f1server.txn"),
+    ("f1server.sql", "f1server.dist"),
+    ("f1server.dist.pool", "f1server.exec"),
+    ("slavepool.process", "f1server.exec"),
+    ("slavepool.process", "spanstore.client"),
+    ("master.service", "f1common.rpc"),
     ("f1server.catalog.store", "spanstore.client"),
     ("f1.cli", "f1common.ids"),
 )

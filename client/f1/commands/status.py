@@ -180,14 +180,16 @@ def _print_pool(pool: dict[str, Any]) -> None:
     master = pool["master"]
     typer.echo(f"master {master['address']} {master['state']}, list {master['version']}\n")
     names = ("slave", "zone", "address", "state", "running", "")
-    rows = [tuple(str(slave[key]) for key in ("name", *names[1:5], "reason")) for slave in pool["slaves"]]
+    rows: list[tuple[Any, ...]] = [
+        tuple(str(slave[key]) for key in ("name", *names[1:5], "reason")) for slave in pool["slaves"]
+    ]
     if rows:
         _print_table(names, rows)
 
 
 def _print(rows: Sequence[dict[str, Any]]) -> None:
     names = ("f1server", "zone", "address", "schemas", "cursors", "transactions", "")
-    cells = [
+    cells: list[tuple[Any, ...]] = [
         (
             row["name"] or "?",
             row["zone"],
@@ -202,7 +204,7 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
     _print_table(names, cells)
 
 
-def _print_table(names: Sequence[str], cells: Sequence[tuple[str, ...]]) -> None:
+def _print_table(names: Sequence[str], cells: list[tuple[Any, ...]]) -> None:
     out = io.StringIO()
     write_table(out.write, [pb.ColumnInfo(name=name, type="STRING") for name in names], [cells])
     typer.echo(out.getvalue().rpartition("(")[0])
