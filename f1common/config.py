@@ -245,11 +245,15 @@ class SlaveSection(Struct, frozen=True, kw_only=True):
 
     heartbeat_ms: Annotated[int, Meta(ge=5, le=60_000, description="Time from one beat to the next.")] = 300
     memory_mib: Annotated[
-        int, Meta(ge=16, le=1_048_576, description="Memory of all parts of queries together; beyond it they spill.")
+        int, Meta(ge=16, le=1_048_576, description="Memory of the parts of all queries together; more queries wait.")
     ] = 512
-    threads: Annotated[
-        int, Meta(ge=1, le=256, description="Parts of queries evaluated at a time, each by one thread.")
-    ] = 2
+    query_memory_mib: Annotated[
+        int, Meta(ge=16, le=1_048_576, description="Memory of all parts of one query; beyond it they spill.")
+    ] = 128
+    threads: Annotated[int, Meta(ge=1, le=256, description="Threads that evaluate the parts of one query.")] = 2
+    batch_rows: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Rows that are given to other workers at a time, at most.")
+    ] = 16_384
 
 
 class LimitsSection(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ and groups agree on which values are equal: -0.0 and 0.0, all NaNs, NULL as a gr
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def _by_number(rows: Any, numbers: Any, count: int) -> list[Any]:
     found = numbers.to_numpy(zero_copy_only=False)
     borders = np.concatenate(([0], np.cumsum(np.bincount(found, minlength=count))))
     ordered = rows.take(pa.array(np.argsort(found, kind="stable")))
-    return [ordered.slice(int(low), int(high - low)) for low, high in zip(borders[:-1], borders[1:], strict=True)]
+    return [ordered.slice(low, high - low) for low, high in pairwise(borders.tolist())]
 
 
 def cut(batch: Any, max_rows: int, max_bytes: int) -> Iterator[Any]:

@@ -59,7 +59,9 @@ def check_parts(parts: Sequence[Part]) -> None:
     """Hold a plan against what the exchange can do. Raises InvariantViolation: planners make no other plans."""
     by_id = {part.id: part for part in parts}
     check(len(by_id) == len(parts), "parts have ids of their own")
-    check([p.id for p in parts if p.workers is Workers.SERVER] == [parts[-1].id], "the root part is the last, and alone")
+    check(
+        [p.id for p in parts if p.workers is Workers.SERVER] == [parts[-1].id], "the root part is the last, and alone"
+    )
     seen: set[int] = set()
     for part in parts:
         check(all(i in seen for i in part.inputs.values()), f"the producers of part {part.id} come before it")

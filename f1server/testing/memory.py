@@ -15,6 +15,7 @@ from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Index, Kind, Schema, Table
 from f1server.exec.arrow_types import type_of
 from f1server.exec.source import FieldWanted, KeySpan, PredicateOp, SimplePredicate, TableScan
+from f1server.rows.keys import row_key
 from f1server.rows.values import Row, Value
 
 
@@ -82,10 +83,16 @@ class MemoryTables:
         for key, row in sorted(self._rows.get(scan.table.id, {}).items()):
             if scan.spans and not _within(key, scan.spans):
                 continue
+            if scan.clip is not None and not self._clipped(schema, scan.table, row, scan.clip):
+                continue
             if scan.index is not None and not self._in_index(schema, scan.table, scan.index, row, scan.index_spans):
                 continue
             if all(_passes(row.get(p.column.column_id), p) for p in scan.predicates):
                 yield row
+
+    @staticmethod
+    def _clipped(schema: Schema, table: Table, row: Row, clip: tuple[bytes, bytes]) -> bool:
+        return clip[0] <= row_key(schema, table, [row.get(i) for i in table.key_column_ids]) < clip[1]
 
     def _in_index(self, schema: Schema, table: Table, index: Index, row: Row, spans: Sequence[KeySpan]) -> bool:
         values = [
