@@ -1,10 +1,11 @@
-"""The compose file, played without a container engine: each service on a host of its own, with cables that can be pulled.
+"""The compose file, played without a container engine: each service on a host of its own, with cables to pull.
 
-What is asserted of clients: optimistic transactions through ``conn.run`` see no error, whatever host is cut off or restarted
-as long as a majority of each group and one f1server are there, and money is neither made nor lost.
+What is asserted of clients: optimistic transactions through ``conn.run`` see no error, whatever host is cut off or
+restarted as long as a majority of each group and one f1server are there, and money is neither made nor lost.
 """
 
 import asyncio
+import json
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ import pytest
 import f1
 from f1common.config import Config
 from scripts import demo
-from tests.integration.netns.compose import Image, Service, read_compose, read_image, start_order
+from tests.integration.netns.compose import Service, read_compose, read_image, start_order
 from tests.integration.netns.containers import Containers
 from tests.integration.netns.network import Network, why_not
 
@@ -30,6 +31,8 @@ SERVICES, DOCUMENT = read_compose(COMPOSE, IMAGE)
 KINDS = {
     "spanserver": ["span-a1", "span-b1", "span-c1"],
     "server": ["f1-1", "f1-2"],
+    "master": ["master"],
+    "slave": ["slave-1", "slave-2"],
 }
 
 CLIENTS = 4
@@ -96,7 +99,9 @@ def test_each_spanserver_keeps_its_data_in_a_volume_of_its_own() -> None:
 
 def test_services_start_after_what_they_need() -> None:
     order = start_order(SERVICES)
-    assert set(order[:3]) == set(KINDS["spanserver"])
+    for name in (*KINDS["server"], *KINDS["slave"]):
+        assert all(order.index(spanserver) < order.index(name) for spanserver in KINDS["spanserver"])
+    assert all(order.index("master") < order.index(name) for name in KINDS["slave"])
     for service in SERVICES.values():
         assert set(service.needs.values()) <= {"service_healthy"}
 
@@ -104,11 +109,12 @@ def test_services_start_after_what_they_need() -> None:
 def test_all_processes_share_one_topology_and_a_clock_that_holds_across_containers() -> None:
     configs = [configuration(service) for service in SERVICES.values()]
     assert all(config.cluster == configs[0].cluster for config in configs)
+    assert configs[0].cluster.master == f"master:{SERVICES['master'].port}"
     assert {config.clock.source for config in configs} == {"bounded"}
 
 
 def test_the_image_is_pinned_and_runs_as_nobody_special() -> None:
-    assert IMAGE == Image(("f1",), IMAGE.environment, "f1", IMAGE.text)
+    assert (IMAGE.entrypoint, IMAGE.user) == (("f1",), "f1")
     froms = [line.split()[1] for line in IMAGE.text.splitlines() if line.startswith("FROM ")]
     assert froms and all(name.startswith("python:3.11.") and "slim" in name for name in froms)
     installs = [line for line in IMAGE.text.splitlines() if "pip install" in line]
@@ -150,7 +156,7 @@ def hosts(containers: Containers) -> str:
 
 
 def test_no_server_listens_on_the_loopback_of_its_host(containers: Containers) -> None:
-    for name in ("span-a1", "f1-1"):
+    for name in ("span-a1", "f1-1", "master", "slave-1"):
         assert not containers.healthy(name, address=f"127.0.0.1:{SERVICES[name].port}")
         assert containers.healthy(name)
 
@@ -238,9 +244,18 @@ async def cut_off(containers: Containers, name: str, work: Work) -> None:
     await work.progress()
 
 
-@pytest.mark.parametrize("name", ["span-a1", "f1-1"])
+@pytest.mark.parametrize("name", ["leader", "f1-1", "master", "slave-1"])
 def test_a_host_that_is_cut_off_costs_clients_no_error(containers: Containers, loaded: Path, name: str) -> None:
-    while_clients_work(containers, lambda work: cut_off(containers, name, work))
+    victim = leader(containers) if name == "leader" else name
+    while_clients_work(containers, lambda work: cut_off(containers, victim, work))
+
+
+def leader(containers: Containers) -> str:
+    """Return the spanserver that leads the group of the first root table, which the clients write to."""
+    status = json.loads(containers.ask("f1-2", "f1", "status", "--host", "f1-2:7400", "--format", "json"))
+    (found,) = [str(group["leader"]) for group in status["groups"] if group["group"] == 1]
+    assert found in KINDS["spanserver"]
+    return found
 
 
 def test_a_bad_cable_costs_clients_no_error(containers: Containers, loaded: Path) -> None:

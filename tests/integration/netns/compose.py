@@ -62,7 +62,9 @@ def read_image(path: Path) -> Image:
     last = re.split(r"^FROM ", text, flags=re.MULTILINE)[-1].replace("\\\n", " ")
     environment: dict[str, str] = {}
     for line in re.findall(r"^ENV (.+)$", last, re.MULTILINE):
-        environment.update(word.split("=", 1) for word in shlex.split(line))
+        for word in shlex.split(line):
+            variable, _, value = word.partition("=")
+            environment[variable] = value
     (entrypoint,) = re.findall(r"^ENTRYPOINT (\[.+\])$", last, re.MULTILINE)
     (user,) = re.findall(r"^USER (\S+)$", last, re.MULTILINE)
     kept = {name: value for name, value in environment.items() if name not in _NOT_TAKEN}

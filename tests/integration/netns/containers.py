@@ -1,8 +1,8 @@
 """Services of the compose file as processes on hosts of a test network: what a container engine would do with them.
 
-A service gets a host of its own name, its environment and entry point, its mounts (volumes are directories that outlive
-restarts) and its health check, which is run as written, on its host. What is not played: the image's files and user
-(programs are this checkout's, and run as root), limits of resources, and the restart policy, which is the test's to play.
+A service gets a host of its own name, its environment and entry point, its mounts (volumes are directories that
+outlive restarts) and its health check, which is run as written, on its host. What is not played: the image's files and
+user (programs are this checkout's, and run as root), limits of resources, and the restart policy, which is the test's.
 """
 
 import signal
@@ -91,13 +91,21 @@ class Containers:
         return self._run(service, command, subprocess.DEVNULL).wait() == 0
 
     def wait_healthy(self, name: str) -> None:
-        """Wait until a service is healthy. Raises AssertionError with the end of its log if it ends or is not in time."""
+        """Wait until a service is healthy. Raises AssertionError with the end of its log if it does not become so."""
         deadline_s = time.monotonic() + _HEALTHY_WITHIN_S
         while not self.healthy(name):
             code = self._processes[name].poll()
             assert code is None, f"{name} ended with {code}: {self.log(name)}"
             assert time.monotonic() < deadline_s, f"{name} does not become healthy: {self.log(name)}"
             time.sleep(0.2)
+
+    def ask(self, name: str, *command: str) -> str:
+        """Run a command on the host of a service, as `docker compose exec` does, and return what it prints."""
+        process = self._run(self.services[name], command, subprocess.PIPE)
+        said, _ = process.communicate(timeout=60)
+        text = said.decode(errors="replace")
+        assert process.returncode == 0, f"{' '.join(command)} on {name}: {text}"
+        return text
 
     def log(self, name: str, characters: int = 3_000) -> str:
         """Return the end of a service's log."""

@@ -1,12 +1,12 @@
 """A network of hosts on one machine: a network namespace for each, an Ethernet bridge between them, cables to pull.
 
-It needs root, ``ip`` and ``nsenter``; :func:`why_not` tells what is missing. Hosts see each other by name through a hosts
-file of their own (``/etc/hosts`` in their mount namespace); there is no name server, and no way out. The bridge has an
-address, too, so that the tests themselves can be clients.
+It needs root, ``ip`` and ``nsenter``; :func:`why_not` tells what is missing. Hosts see each other by name through a
+hosts file of their own (``/etc/hosts`` in their mount namespace); there is no name server, and no way out. The bridge
+has an address, too, so that the tests themselves can be clients.
 
-A cable can be cut (the interface goes down at the bridge's end: packets vanish, nobody is told) or become a bad one: then
-all frames go through :mod:`relay`, which delays and loses them. Addresses are from 198.18.0.0/15, which is set aside for
-tests of networks (RFC 2544).
+A cable can be cut (the interface goes down at the bridge's end: packets vanish, nobody is told) or become a bad one:
+then all frames go through :mod:`relay`, which delays and loses them. Addresses are from 198.18.0.0/15, which is set
+aside for tests of networks (RFC 2544).
 """
 
 import json
@@ -72,10 +72,7 @@ class Host:
         output: "IO[Any] | int | None" = None,
     ) -> "subprocess.Popen[bytes]":
         """Start a command on this host: its pid is the command's own. `mounts` are pairs of what and where to."""
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in hosts.items())]
-        (self.scratch / "hosts").write_text("\n".join(lines) + "\n", encoding="ascii")
-        (self.scratch / "resolv.conf").write_text("", encoding="ascii")
+        self.know(hosts)
         arguments = [argument for mount in mounts for argument in mount]
         return subprocess.Popen(
             [
@@ -89,6 +86,20 @@ class Host:
             stderr=subprocess.STDOUT if output is not None else None,
             start_new_session=True,
         )
+
+    def know(self, hosts: dict[str, str]) -> None:
+        """Write this host's file of names and addresses; processes that run here read the new one."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in hosts.items())]
+        (self.scratch / "hosts").write_text("\n".join(lines) + "\n", encoding="ascii")
+        (self.scratch / "resolv.conf").write_text("", encoding="ascii")
+
+    def move(self, address: str) -> None:
+        """Give this host another address, as a container that is made anew gets one; others must :meth:`know` it."""
+        inside = ("-n", self.namespace, "addr")
+        ip(*inside, "flush", "dev", "eth0")
+        ip(*inside, "add", f"{address}/24", "dev", "eth0")
+        self.address = address
 
     def cut(self) -> None:
         """Pull the cable: packets of both directions vanish."""
@@ -133,7 +144,7 @@ class Host:
         ip(*inside, "addr", "add", f"{self.address}/24", "dev", new)
 
 
-# Arguments: host name, folder with hosts and resolv.conf, number of mounts, each mount's source and target, the command.
+# Arguments: host name, folder with hosts and resolv.conf, number of mounts, each mount's source and target, command.
 # Where a mount's target does not exist on this machine, an overlay over the directory above makes room for it.
 _SETUP = """
 hostname "$1"; scratch=$2; count=$3; shift 3
@@ -166,6 +177,7 @@ class Network:
         self.bridge = f"{_PREFIX}b{self._number}"
         third = self._number % 250
         self._net = f"198.18.{third}"
+        self._moves = 0
         self.hosts: dict[str, Host] = {}
 
     def __enter__(self) -> "Network":
@@ -198,6 +210,13 @@ class Network:
         ip("-n", namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
         ip("-n", namespace, "link", "set", "eth0", "up")
         return host
+
+    def move(self, name: str) -> None:
+        """Give a host an address that nobody had, and tell all hosts."""
+        self._moves += 1
+        self.hosts[name].move(f"{self._net}.{200 + self._moves}")
+        for host in self.hosts.values():
+            host.know(self.names())
 
     def names(self) -> dict[str, str]:
         """Return the hosts' names and addresses."""

@@ -1,8 +1,8 @@
 """A bad cable: ``relay.py OURS THEIRS DELAY_MS LOSS SEED`` makes two tap interfaces and carries frames between them.
 
-Each frame is lost with the probability LOSS, or arrives after DELAY_MS and up to half as much again; frames may overtake
-one another. The kernel computes the checksums and cuts the segments of what it writes to a tap, so what arrives here is
-what would be on a wire. Prints ``ready`` when the interfaces exist; ends by a signal, and they end with it.
+Each frame is lost with the probability LOSS, or arrives after DELAY_MS and up to half as much again; frames may
+overtake one another. The kernel computes the checksums and cuts the segments of what it writes to a tap, so what
+arrives here is what would be on a wire. Prints ``ready`` when the interfaces exist; ends by a signal, and they with it.
 """
 
 import fcntl
