@@ -7,8 +7,9 @@ each change and, when nothing changes, every ``master.keepalive_ms``.
 A slave is in one of these states (:mod:`master.registry`):
 
 * LIVE: it beats and may be given queries;
-* SUSPECT: its beats have stopped for ``suspect_ms``, its stream has broken, or it says that it cannot work. It gets no
-  queries and is LIVE again with its next beat. A process that is stopped, or whose event loop is stuck, sends no beats;
+* SUSPECT: its beats have stopped for ``suspect_ms``, its stream has ended and no other has come for half of that,
+  or it says that it cannot work. It gets no queries and is LIVE again with its next beat. A process that is stopped, or
+  whose event loop is stuck, sends no beats;
 * DRAINING: it is about to end, by order. Forgotten as soon as its stream ends;
 * forgotten: silent for ``dead_ms``.
 

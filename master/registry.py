@@ -86,12 +86,25 @@ class RegistryConfig:
     suspect_us: int = 1_000_000
     dead_us: int = 5_000_000
 
+    @property
+    def return_us(self) -> int:
+        """How long a slave whose stream has ended may take to come back by another one before it is suspect.
+
+        A broken connection is not a dead process: to suspect it at once would take work from it for nothing. The slave
+        finds out with its next beat, and the configuration holds that period below half of ``suspect_us``.
+        """
+        return self.suspect_us // 2
+
 
 @dataclass(slots=True)
 class _Known:
     entry: Entry
     link: int
     heard_us: int
+    suspect_us: int
+    """When it becomes suspect, if nothing more is heard."""
+    reason: str = ""
+    """Why it will."""
 
 
 class Registry:
@@ -104,6 +117,7 @@ class Registry:
         self._seen_us = now_us
         self._settled_us = now_us + self._config.dead_us
         self._settling = True
+        self._blind_until_us = now_us
         self._version = 0
         self._known: dict[str, _Known] = {}
 
@@ -126,9 +140,9 @@ class Registry:
         if known is None:
             self._version += 1
             entry = Entry(beat.slave, state, self._version, beat.running, reason)
-            self._known[name] = _Known(entry, beat.link, now_us)
-            return self._effects(before)
-        known.link, known.heard_us = beat.link, now_us
+            self._known[name] = known = _Known(entry, beat.link, now_us, 0)
+        known.link, known.heard_us, known.suspect_us = beat.link, now_us, now_us + self._config.suspect_us
+        known.reason = "its beats have stopped"
         known.entry = replace(known.entry, running=beat.running)
         self._move(known, state, reason)
         return self._effects(before)
@@ -143,8 +157,9 @@ class Registry:
                 continue
             if known.entry.state is State.DRAINING:
                 self._forget(name)
-            else:
-                self._move(known, State.SUSPECT, "its stream to the master has ended")
+            elif now_us >= self._blind_until_us and now_us + self._config.return_us < known.suspect_us:
+                known.suspect_us = now_us + self._config.return_us
+                known.reason = "its stream to the master has ended"
         return self._effects(before)
 
     def tick(self, now_us: int) -> Effects:
@@ -159,8 +174,8 @@ class Registry:
         if self._settling:
             moments.append(self._settled_us)
         for known in self._known.values():
-            patience = self._config.suspect_us if known.entry.state is State.LIVE else self._config.dead_us
-            moments.append(known.heard_us + patience)
+            is_live = known.entry.state is State.LIVE
+            moments.append(known.suspect_us if is_live else known.heard_us + self._config.dead_us)
         return min(moments)
 
     def _stood_still(self, now_us: int) -> None:
@@ -170,8 +185,11 @@ class Registry:
         if gap_us < self._config.suspect_us // 2:
             return
         self._settled_us += gap_us
+        # Streams that were given up by the other side end only now, in our eyes.
+        self._blind_until_us = now_us + self._config.suspect_us
         for known in self._known.values():
             known.heard_us += gap_us
+            known.suspect_us += gap_us
 
     def _pass_time(self, now_us: int) -> None:
         self._stood_still(now_us)
@@ -180,11 +198,10 @@ class Registry:
             self._version += 1
         for name in sorted(self._known):
             known = self._known[name]
-            silence_us = now_us - known.heard_us
-            if silence_us >= self._config.dead_us:
+            if now_us - known.heard_us >= self._config.dead_us:
                 self._forget(name)
-            elif silence_us >= self._config.suspect_us and known.entry.state is State.LIVE:
-                self._move(known, State.SUSPECT, "its beats have stopped")
+            elif now_us >= known.suspect_us and known.entry.state is State.LIVE:
+                self._move(known, State.SUSPECT, known.reason)
 
     def _move(self, known: _Known, state: State, reason: str) -> None:
         """Put a slave into a state. Only a change of state is a new version: words and loads are not."""

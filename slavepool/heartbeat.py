@@ -25,6 +25,9 @@ from f1common.rpc.streams import RequestStream
 
 PROTOCOL_VERSION = 1
 
+# After a beat that was lost with its stream: soon enough that the master need not think the slave dead.
+_RETRY_S = 0.05
+
 _log = get_logger(__name__)
 
 
@@ -86,11 +89,12 @@ class Heartbeat:
             self._lag.observe(lag_s)
             # From when this one left: a loop that was late does not make up for it with a volley.
             planned_s = loop.time() + self._period_s
-            await self._beat(lag_s)
+            if not await self._beat(lag_s):
+                planned_s = min(planned_s, loop.time() + _RETRY_S)
             await asyncio.sleep(planned_s - loop.time())
 
-    async def _beat(self, lag_s: float) -> None:
-        """Send one beat and wait for its answer, but not longer than until the next one is due."""
+    async def _beat(self, lag_s: float) -> bool:
+        """Send one beat and wait for its answer, but not longer than a period; return whether there was one."""
         self._number += 1
         vitals = self._vitals()
         beat = pb.Beat(
@@ -111,13 +115,14 @@ class Heartbeat:
             if self.known.is_set():
                 _log.warning("the master does not answer", reason=error.message)
             self.known.clear()
-            return
+            return False
         self._sent.inc()
         if not self.known.is_set():
             _log.info("the master answers")
         self.known.set()
         if reply.replaced:
             self.replaced.set()
+        return True
 
     async def drain(self) -> None:
         """Tell the master that this slave wants no new queries; returns when it knows, or after one period without it.

@@ -67,10 +67,23 @@ def test_silence_makes_suspect_then_forgotten_and_a_beat_makes_live_again() -> N
     assert [p.version for p in master.pushed] == sorted({p.version for p in master.pushed})
 
 
-def test_the_end_of_its_stream_makes_a_slave_suspect_at_once() -> None:
+def test_a_slave_whose_stream_has_ended_has_a_moment_to_come_by_another() -> None:
     master = Master().beating_until(600, ONE)
-    assert master.gone(1).push is not None
-    assert master.states() == {"slave-1": State.SUSPECT}
+    assert master.gone(1).push is None
+    assert master.at(1_099).states() == {"slave-1": State.LIVE}
+    assert master.at(1_100).states() == {"slave-1": State.SUSPECT}
+    master.beat(ONE, link=2)
+    master.gone(2)
+    master.beat(ONE, link=3)
+    assert master.at(2_000).states() == {"slave-1": State.LIVE}
+
+
+def test_streams_that_end_as_a_master_wakes_up_are_not_held_against_slaves() -> None:
+    master = Master().beating_until(6_000, ONE)
+    master.now_us = 60_000_000
+    master.gone(1)
+    assert master.at(60_300).states() == {"slave-1": State.LIVE}
+    assert master.at(61_000).states() == {"slave-1": State.SUSPECT}
 
 
 def test_the_end_of_an_earlier_stream_says_nothing_about_the_present_one() -> None:
@@ -123,6 +136,7 @@ def test_an_earlier_process_takes_over_from_one_that_is_not_live() -> None:
     later = replace(ONE, incarnation=12, started_us=500_000)
     master.beat(later, link=2)
     master.gone(2)
+    master.at(500)
     assert not master.beat(ONE, link=1).replaced
     assert master.states() == {"slave-1": State.LIVE}
 
