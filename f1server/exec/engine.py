@@ -149,6 +149,8 @@ class Engine:
             if connection is not None:
                 connection.interrupt()
             await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # seen: nobody else wants to know
             raise
 
 
