@@ -115,7 +115,10 @@ class SpanProcess:
         self._router = Router(sorted(addresses.values()), channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
         scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock))
-        self._servicer = SpanServicer(self.server, engine, clock, scans.scan, draining=draining)
+        self._handed_over = asyncio.Event()
+        self._servicer = SpanServicer(
+            self.server, engine, clock, scans.scan, draining=draining, handed_over=self._handed_over
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
         """Set when the replicas crashed: the process must end."""
@@ -167,10 +170,14 @@ class SpanProcess:
     async def drain(self) -> None:
         """Hand leadership over and let what is under way end."""
         self.server.hand_over()
-        for _ in range(_DRAIN_STEPS):
-            await asyncio.sleep(_DRAIN_STEP_S)
-            if not self.server.leads_any():
-                return
+        try:
+            for _ in range(_DRAIN_STEPS):
+                await asyncio.sleep(_DRAIN_STEP_S)
+                if not self.server.leads_any():
+                    return
+            _log.warning("%s leaves as a leader: its groups pause until its leases have ended", self.server.name)
+        finally:
+            self._handed_over.set()
 
     async def stop(self) -> None:
         """End all tasks and links. The engine is the caller's to close."""

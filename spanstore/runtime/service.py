@@ -36,11 +36,17 @@ class SpanServicer(stubs.SpanServerServicer):
         scanner: Scanner,
         *,
         draining: asyncio.Event | None = None,
+        handed_over: asyncio.Event | None = None,
     ) -> None:
+        """``draining`` ends the streams of clients, ``handed_over`` those of peers: a leader that leaves needs them.
+
+        It may go only to a voter that has all of the log, and only the voters' acknowledgements tell who has.
+        """
         self._server = server
         self._engine = engine
         self._clock = clock
         self._draining = draining
+        self._handed_over = handed_over
         self._scanner = scanner
 
     @maps_errors
@@ -86,7 +92,7 @@ class SpanServicer(stubs.SpanServerServicer):
         def handle(message: pb.PeerMessage) -> None:
             self._server.receive(message.group, sender, peer_from_pb(message), message.ByteSize())
 
-        await serve_one_way(context, unpack, handle, draining=self._draining)
+        await serve_one_way(context, unpack, handle, draining=self._handed_over)
 
     @maps_errors
     async def Scan(self, request: pb.ScanRequest, context: Any) -> None:
