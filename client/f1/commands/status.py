@@ -165,6 +165,7 @@ def pool_of(answers: Sequence[Answer]) -> dict[str, Any] | None:
             "state": slave.state,
             "running": slave.running,
             "version": slave.version,
+            "incarnation": f"{slave.incarnation:016x}",
             "reason": slave.reason,
         }
         for slave in pool.slaves
