@@ -38,6 +38,8 @@ _SPREADS = {
     Spread.GATHER: pb.Output.GATHER,
     Spread.KEEP: pb.Output.KEEP,
 }
+_WORKERS_OF = {number: workers for workers, number in _WORKERS.items()}
+_SPREAD_OF = {number: spread for spread, number in _SPREADS.items()}
 
 
 def schema_to_wire(schema: Schema) -> bytes:
@@ -307,7 +309,7 @@ def parts_from_pb(schema: Schema, messages: Sequence[pb.Part]) -> tuple[Part, ..
     """Convert back, under the schema of the plan. Raises F1Error INVALID_ARGUMENT."""
     try:
         return tuple(_part_from_pb(schema, message) for message in messages)
-    except (ValueError, StopIteration) as error:
+    except (ValueError, KeyError) as error:
         raise F1Error(
             Code.INVALID_ARGUMENT, f"a part of a plan cannot be read; is the peer newer? ({error})"
         ) from error
@@ -317,14 +319,14 @@ def _part_from_pb(schema: Schema, message: pb.Part) -> Part:
     return Part(
         message.id,
         message.sql,
-        next(workers for workers, number in _WORKERS.items() if number == message.workers),
+        _WORKERS_OF[message.workers],
         tuple(_part_scan_from_pb(schema, item) for item in message.scans),
         dict(message.inputs),
         tuple(
             Output(
                 o.consumer,
                 o.relation,
-                next(spread for spread, number in _SPREADS.items() if number == o.spread),
+                _SPREAD_OF[o.spread],
                 tuple(o.keys),
             )
             for o in message.outputs

@@ -144,7 +144,10 @@ class Connection:
 
     def interrupt(self) -> None:
         """Stop the query that runs, from any thread."""
-        self._connection.interrupt()
+        try:
+            self._connection.interrupt()
+        except duckdb.ConnectionException:
+            pass  # it is closed: nothing runs
 
     def close(self) -> None:
         """Give everything back."""

@@ -26,6 +26,8 @@ from f1server.rows.values import Value
 
 T = TypeVar("T")
 
+_INTERRUPT_AGAIN_S = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
@@ -146,12 +148,24 @@ class Engine:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            if connection is not None:
-                connection.interrupt()
-            await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # seen: nobody else wants to know
+            await _stopped(future, connection)
             raise
+
+
+async def _stopped(future: "asyncio.Future[Any]", connection: Connection | None) -> None:
+    """Stop work on a thread and return when it has ended: until then the connection is of no use to anybody.
+
+    An interrupt is lost if the work has not begun, and whoever waits may be cancelled again: neither ends the wait.
+    """
+    # Nobody wants to know any more what became of it.
+    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    while not future.done():
+        if connection is not None:
+            connection.interrupt()
+        try:
+            await asyncio.wait([future], timeout=_INTERRUPT_AGAIN_S)
+        except asyncio.CancelledError:
+            pass
 
 
 async def _nothing() -> AsyncIterator[Any]:

@@ -1,6 +1,7 @@
 """Dealing out rows: DuckDB's own hash decides, so that what DuckDB holds for equal meets at one worker."""
 
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,13 +27,13 @@ def parts(*outputs: Output, sql: str = "SELECT * FROM t", to: Workers = Workers.
     return (Part(1, sql, Workers.ALL, outputs=outputs), *consumers)
 
 
-def dealt(duck: Duck, rows: pa.Table, made: tuple[Part, ...], workers: int) -> dict[tuple[int, int], list[object]]:
+def dealt(duck: Duck, rows: pa.Table, made: tuple[Part, ...], workers: int) -> dict[tuple[int, int], list[Any]]:
     """What each consumer gets at each worker."""
     dealer = Dealer(made[0], made, workers, 1)
     connection = duck.connection()
     try:
         connection.register("t", rows)
-        found: dict[tuple[int, int], list[object]] = {}
+        found: dict[tuple[int, int], list[Any]] = {}
         schema, batches = connection.query(dealer.sql, {})
         assert dealer.schema(schema).names == rows.column_names
         for batch in batches:
@@ -45,7 +46,7 @@ def dealt(duck: Duck, rows: pa.Table, made: tuple[Part, ...], workers: int) -> d
 
 
 NAN = float("nan")
-EQUALS: list[tuple[str, pa.DataType, list[object]]] = [
+EQUALS: list[tuple[str, pa.DataType, list[Any]]] = [
     ("zeros", pa.float64(), [0.0, -0.0]),
     ("nans", pa.float64(), [NAN, -NAN]),
     ("nulls of text", pa.string(), [None, None]),
@@ -56,7 +57,7 @@ EQUALS: list[tuple[str, pa.DataType, list[object]]] = [
 
 
 @pytest.mark.parametrize(("name", "kind", "values"), EQUALS, ids=[e[0] for e in EQUALS])
-def test_equal_values_meet(duck: Duck, name: str, kind: pa.DataType, values: list[object]) -> None:
+def test_equal_values_meet(duck: Duck, name: str, kind: pa.DataType, values: list[Any]) -> None:
     made = parts(Output(2, "x", Spread.HASH, ("k",)))
     for workers in (2, 3, 7, 100):
         found = dealt(duck, pa.table({"k": pa.array(values, kind)}), made, workers)
