@@ -9,7 +9,8 @@ Which table a key belongs to is found by walking down the tables' paths over the
 half as much work as decoding them. Keys of no table that was asked for (entries of indexes, say) are counted together.
 
 After ``max_keys`` keys of a range only the first key of each of 64 equal parts of the rest is looked up, equal as
-numbers, and each part with a key is taken to be as dense as what was walked over.
+numbers, and what has keys is taken to be as dense as the second half of what was walked over. That is right for keys
+that grow by a counter, and a guess for others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from f1common.encoding import tuple as tuples
 from f1common.encoding.tuple import ELEMENT_BYTES
+from f1common.errors import F1Error
 from spanstore.engine.base import Reader
 from spanstore.engine.keyspace import PREFIX_BYTES, data_prefix
 from spanstore.scan.cursor import ScanCursor, Step, check_applied
@@ -153,6 +156,7 @@ class SketchCursor:
         self._done = False
         self._keys = 0  # that were walked over in the current range
         self._sum = self._segment(self._start)  # of the current range
+        self._half = self._segment(b"")  # as of about half the keys that may be walked over
 
     def schema(self) -> Step:
         """Return the schema as an IPC message, and the beginning as the position."""
@@ -168,7 +172,7 @@ class SketchCursor:
             self._range += 1
             self._done = self._range == len(plan.ranges)
             self._start = b"" if self._done else plan.ranges[self._range][0]
-            self._keys, self._sum = 0, self._segment(self._start)
+            self._keys, self._sum, self._half = 0, self._segment(self._start), self._segment(b"")
             if self._boot_us() >= until_us:
                 break
         ipc = _batch(segments).serialize().to_pybytes() if segments else b""
@@ -188,6 +192,8 @@ class SketchCursor:
             if self._keys >= self._sketch.max_keys:
                 segments += self._extrapolated(reader, key)
                 return True
+            if self._keys < self._sketch.max_keys // 2 or not self._half.key:
+                self._half = _Segment(key, self._sum.rows, self._sum.bytes)
             segment = self._segment(key)
             left = max(1, min(max(_FEWEST_KEYS, self._keys // _SEGMENTS), self._sketch.every))
             self._keys += left
@@ -231,42 +237,58 @@ class SketchCursor:
             source = items = reader.scan(data_prefix(self._plan.group) + last + _AFTER, high)
 
     def _extrapolated(self, reader: Reader, key: bytes) -> Iterator[_Segment]:
-        """Yield segments for what lies from ``key`` to the range's end, as dense as what was walked over."""
-        start, end = self._plan.ranges[self._range]
+        """Yield segments for what lies from ``key`` to the range's end, as dense as what was walked over before it."""
+        end = self._plan.ranges[self._range][1]
         prefix = data_prefix(self._plan.group)
-        first = reader.seek_first(prefix + start, prefix + end)
-        last = reader.seek_last(prefix + start, prefix + end)
-        if first is None or last is None:
+        last = reader.seek_last(prefix + key, prefix + end)
+        if last is None:
             return
-        low, high = first[0][PREFIX_BYTES:-_SUFFIX_BYTES], last[0][PREFIX_BYTES:-_SUFFIX_BYTES]
-        line = _Line(low, high)
+        high = last[0][PREFIX_BYTES:-_SUFFIX_BYTES]
+        line = _Line(self._half.key, high)
         begin, stop = line.number(key), line.number(high)
         borders = [key, *(line.key(begin + (stop - begin) * i // _PARTS) for i in range(1, _PARTS)), end]
-        factor = (stop - begin) / _PARTS / max(1, begin - line.number(low))
-        rows = [round(count * factor) for count in self._sum.rows]
-        sizes = [round(size * factor) for size in self._sum.bytes]
-        for place, above in pairwise(borders):
-            found = reader.seek_first(prefix + max(place, key), prefix + above)
-            if found is not None:
-                yield _Segment(found[0][PREFIX_BYTES:-_SUFFIX_BYTES], rows, sizes)
+        found = [reader.seek_first(prefix + max(a, key), prefix + b) for a, b in pairwise(borders)]
+        keys = [item[0][PREFIX_BYTES:-_SUFFIX_BYTES] for item in found if item is not None]
+        # Integers without keys are a gap; bytes without keys may only be no letters.
+        parts = _PARTS if line.integers else len(keys)
+        factor = (stop - begin) / max(1, begin - line.number(self._half.key)) / max(1, parts)
+        rows = [round((a - b) * factor) for a, b in zip(self._sum.rows, self._half.rows, strict=True)]
+        sizes = [round((a - b) * factor) for a, b in zip(self._sum.bytes, self._half.bytes, strict=True)]
+        for first in keys:
+            yield _Segment(first, rows, sizes)
 
 
 class _Line:
-    """Keys between two as numbers."""
+    """Keys between two as numbers: the first element in which the two differ if it is an INT64, otherwise its bytes."""
 
     def __init__(self, low: bytes, high: bytes) -> None:
-        common = 0
-        while common < min(len(low), len(high)) and low[common] == high[common]:
-            common += 1
-        self._prefix = low[:common]
+        start = end = 0
+        while low[start:end] == high[start:end] and end < min(len(low), len(high)):
+            start = end
+            size = ELEMENT_BYTES[low[start]]
+            end = start + size if size else low.find(0, start + 1) + 1 or len(low)
+        self._prefix = low[:start]
+        # What lies between two integers at this place can be nothing else.
+        self.integers = self._integer(low) is not None and self._integer(high) is not None
+
+    def _integer(self, key: bytes) -> int | None:
+        try:
+            (value,), _ = tuples.decode_prefix(key[len(self._prefix) :], 1)
+        except F1Error:
+            return None
+        return value if type(value) is int else None
 
     def number(self, key: bytes) -> int:
         """Return the number of a key that is between the two."""
+        if self.integers:
+            return self._integer(key) or 0
         part = key[len(self._prefix) : len(self._prefix) + _NUMBER_BYTES]
         return int.from_bytes(part.ljust(_NUMBER_BYTES, b"\x00"), "big")
 
     def key(self, number: int) -> bytes:
         """Return the lowest key with a number."""
+        if self.integers:
+            return self._prefix + tuples.encode((number,))
         return self._prefix + number.to_bytes(_NUMBER_BYTES, "big")
 
 
