@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from f1.cli import GROUP, build, run
-from f1.commands.status import addresses_in
+from f1.commands.status import Answer, addresses_in, pool_of
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
 from tests.unit.client_f1.fake_server import FakeCluster, fake_cluster
 
 
@@ -39,6 +41,36 @@ def test_a_server_that_is_down_is_shown_as_such(cluster: FakeCluster, capsys: py
     assert code == 0
     assert [(row["name"], row["error"].partition(":")[0]) for row in rows] == [("f1-1", ""), ("", "UNAVAILABLE")]
     assert rows[0]["databases"][0]["schema_version"] == 3
+
+
+def told(connected: bool, version: int, *slaves: pb.PoolSlave) -> Answer:
+    pool = pb.PoolStatus(master="m:1", connected=connected, epoch=7, version=version, slaves=slaves)
+    return Answer("f:1", pb.StatusReply(name="f1-1", pool=pool), None)
+
+
+def test_the_pool_is_told_by_the_server_with_the_newest_list() -> None:
+    slave = pb.PoolSlave(name="slave-1", zone="a", address="s:1", state="live", running=2, version="1", incarnation=26)
+    lost = Answer("f:3", None, F1Error(Code.UNAVAILABLE, "away"))
+    assert pool_of([told(True, 3), told(True, 4, slave), told(False, 5), lost]) == {
+        "master": {"address": "m:1", "state": "connected", "epoch": 7, "version": 4},
+        "slaves": [
+            {
+                "name": "slave-1",
+                "zone": "a",
+                "address": "s:1",
+                "state": "live",
+                "running": 2,
+                "version": "1",
+                "incarnation": "000000000000001a",
+                "reason": "",
+            }
+        ],
+    }
+
+
+def test_without_a_master_there_is_no_pool(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pool_of([Answer("f:1", pb.StatusReply(name="f1-1"), None)]) is None
+    assert json.loads(status(capsys, "--host", cluster.hosts, "--format", "json")[1])["pool"] is None
 
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
