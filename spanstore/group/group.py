@@ -102,6 +102,7 @@ class Group:
         self._voters = voters
         self._opening_index = 0
         self._leaving_until_us = 0
+        self._left = False
         self._owned = owned
         self._config = config
         self._log = DiskLog(reader, group)
@@ -163,7 +164,9 @@ class Group:
         except F1Error as error:
             self._outbox.send(ticket.reply, error)
             return
-        if isinstance(ticket.request, SafeTimeQuery):
+        if self._left:
+            self._turn_away(ticket)
+        elif isinstance(ticket.request, SafeTimeQuery):
             self._outbox.send(ticket.reply, SafeTimeReply(self._readable_ts()))
         elif self._serving():
             self._serving_tenure().handle(ticket)
@@ -271,6 +274,16 @@ class Group:
         """
         if self._tenure is not None and self._tenure.ready and not self._transfer():
             self._leaving_until_us = self._now.boot_us + _LEAVE_US
+
+    def leave(self) -> None:
+        """Send elsewhere whoever waits for this replica's safe time, and whoever comes: it will hear of no more."""
+        self._left = True
+        waiting, self._reads = self._reads, []
+        for ticket in waiting:
+            self._turn_away(ticket)
+
+    def _turn_away(self, ticket: Ticket) -> None:
+        self._outbox.fail(ticket.reply, Code.UNAVAILABLE, f"{self._me} is shutting down; ask another server")
 
     def _transfer(self) -> bool:
         if self._tenure is None:

@@ -178,6 +178,7 @@ class SpanProcess:
             _log.warning("%s leaves as a leader: its groups pause until its leases have ended", self.server.name)
         finally:
             self._handed_over.set()
+            self.server.leave()
 
     async def stop(self) -> None:
         """End all tasks and links. The engine is the caller's to close."""

@@ -245,6 +245,13 @@ class SpanServer:
             self._due[number] = 0
         self._wake.set()
 
+    def leave(self) -> None:
+        """Send clients elsewhere, those that wait and those that come: the peers are not heard any more."""
+        for number in sorted(self.groups):
+            self.groups[number].leave()
+            self._due[number] = 0
+        self._wake.set()
+
     def leads_any(self) -> bool:
         """Tell whether a group is led from here."""
         return any(group.leads() for group in self.groups.values())

@@ -9,7 +9,8 @@ from f1common.clock import ManualClock
 from f1common.pb import spanstore_pb2 as pb
 from f1common.rpc.batches import END_OF_STREAM
 from spanstore.engine.memory import MemoryEngine
-from spanstore.runtime.service import PROTOCOL_VERSION, SpanServicer
+from spanstore.runtime.peers import PROTOCOL_VERSION
+from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer
 
 

@@ -279,3 +279,19 @@ def test_peers_are_heard_however_many_requests_wait() -> None:
         assert all(len(answers) == 1 for answers in waiting)
 
     run(main, Bench(voters=("a", "b", "c"), inbox=3))
+
+
+def test_a_server_that_leaves_sends_those_who_wait_elsewhere_at_once() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(1)
+        waiting = bench.ask(1, Read(EPOCH + 1_000_000 * MS, (b"a",)))
+        await bench.turns(2)
+        assert waiting == []  # no leader tells this follower what is safe
+        bench.server.leave()
+        late = bench.ask(1, Read(EPOCH, (b"a",)))
+        await bench.turns(1)
+        for (answer,) in (waiting, late):
+            assert isinstance(answer, F1Error)
+            assert (answer.code, answer.retryable) == (Code.UNAVAILABLE, True)
+
+    run(main, Bench(voters=("a", "b", "c")))
