@@ -407,7 +407,10 @@ class Config(Struct, frozen=True, kw_only=True):
         sections: dict[str, Any] = {name: given.section(name, kind) for name, kind in _SECTIONS.items()}
         if given.problems:
             raise F1Error(Code.INVALID_ARGUMENT, "; ".join(given.problems))
-        config = cls(**sections)
+        try:
+            config = cls(**sections)
+        except F1Error as error:
+            raise F1Error(error.code, f"{error.message} (from {given.origins('master', 'slave')})") from error
         data_dir = str(path.absolute().parent / config.server.data_dir)
         return msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, data_dir=data_dir))
 
@@ -486,9 +489,13 @@ class _Given:
         try:
             return kind(**values)
         except F1Error as error:
-            origins = sorted({origin for (section, _), (_, origin) in self._values.items() if section == name})
-            self.problems.append(f"{error.message} (from {', '.join(origins) or 'the defaults'})")
+            self.problems.append(f"{error.message} (from {self.origins(name)})")
             return None
+
+    def origins(self, *sections: str) -> str:
+        """Return in words where the values of these sections come from."""
+        found = sorted({origin for (section, _), (_, origin) in self._values.items() if section in sections})
+        return ", ".join(found) or "the defaults"
 
     def _add_text(self, section: str, key: str, text: str, origin: str) -> None:
         """Add a value written as text: TOML if its type is not text itself."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
@@ -60,8 +59,6 @@ class SlavePool:
         self._rng = rng
         self._view = PoolView()
         self._watching: asyncio.Task[None] | None = None
-        self._subscribers: dict[int, Callable[[], None]] = {}
-        self._last_subscriber = 0
         self.connected = False
         """Whether the master's lists arrive."""
         metrics = metrics or Metrics()
@@ -91,10 +88,6 @@ class SlavePool:
         """Return the slaves that work may be given to, by name."""
         return self._view.live(self._now_us())
 
-    def is_live(self, name: str, incarnation: int) -> bool:
-        """Tell whether this run of the slave is among those that work may be given to."""
-        return any(slave.name == name and slave.incarnation == incarnation for slave in self.live())
-
     def suspect(self, name: str, incarnation: int, reason: str) -> None:
         """Avoid a slave that was found dead or hung, until the master sees it return or for five seconds.
 
@@ -103,18 +96,7 @@ class SlavePool:
         if self._view.suspect(name, incarnation, reason, self._now_us()):
             _log.warning("a slave does not answer and is avoided", slave=name, reason=reason)
             self._suspected.inc()
-            self._changed()
-
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` on the event loop whenever the live slaves may have changed; returns what ends that."""
-        self._last_subscriber += 1
-        number = self._last_subscriber
-        self._subscribers[number] = callback
-
-        def end() -> None:
-            self._subscribers.pop(number, None)
-
-        return end
+            self._live_slaves.set(len(self.live()))
 
     def status(self) -> f1_pb2.PoolStatus | None:
         """Return what operators want to see; None without a master."""
@@ -171,19 +153,10 @@ class SlavePool:
             self.connected = True
             _log.info("the master is there", master=self._master)
         version = (news.epoch, news.version)
-        is_new = version != self._view.version
         views = [_view_of(news.epoch, entry) for entry in news.slaves if entry.state in _STATES]
         if self._view.take(version, news.settling, views, self._now_us()):
             self._lists.inc()
-            if is_new:
-                self._changed()
-
-    def _changed(self) -> None:
-        self._live_slaves.set(len(self.live()))
-        for number in sorted(self._subscribers):
-            callback = self._subscribers.get(number)
-            if callback is not None:
-                callback()
+            self._live_slaves.set(len(self.live()))
 
     def _now_us(self) -> int:
         return self._clock.sample().boot_us

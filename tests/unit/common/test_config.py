@@ -66,6 +66,14 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert config.server.log_format == "json"
 
 
+def test_the_address_that_others_are_told(tmp_path: Path) -> None:
+    assert load(tmp_path).server.public_address() == "127.0.0.1:7500"
+    assert load(tmp_path, overrides=("server.port=0",)).server.public_address(4321) == "127.0.0.1:4321"
+    behind = ("server.host=0.0.0.0", "server.advertise=db.example:7500")
+    assert load(tmp_path, overrides=behind).server.public_address(4321) == "db.example:7500"
+    assert "server.advertise" in refusal(tmp_path, MINIMAL, {}, "server.advertise=db.example")
+
+
 def test_lists_can_be_overridden(tmp_path: Path) -> None:
     config = load(tmp_path, overrides=('cluster.ranges=[{start = "", group = 1}]',))
     assert config.cluster.ranges == (ClusterRange(start="", group=1),)
@@ -141,6 +149,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (("paxos.heartbeat_ms=234",), "paxos.election_timeout_ms (700) must be above 3 * paxos.heartbeat_ms (234)"),
         (("paxos.election_timeout_ms=600",), "must be above 3 * paxos.heartbeat_ms (200)"),
         (("paxos.max_inflight_bytes=4096",), "must be at least paxos.max_batch_bytes"),
+        (("master.dead_ms=1000",), "master.dead_ms (1000) must be above master.suspect_ms (1000)"),
+        (("slave.heartbeat_ms=500",), "master.suspect_ms (1000) must be above 2 * slave.heartbeat_ms (500)"),
         (("clock.source=bounded",), "needs clock.bound_us > 0"),
         (("clock.source=bounded", "clock.bound_us=300000"), "at least twice clock.bound_us (300 ms)"),
     ],
