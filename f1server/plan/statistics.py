@@ -10,7 +10,7 @@ __all__ = ["Statistics", "TableStats"]
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """About how many rows a table has, and how many bytes one of them (its key apart) takes in storage on average."""
+    """About how many rows a table has, and how many bytes one of them takes in storage on average, key and value."""
 
     rows: int
     row_bytes: float

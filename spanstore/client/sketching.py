@@ -10,7 +10,7 @@ __all__ = ["Segment", "Sketch", "TableCount", "read_sketch"]
 
 @dataclass(frozen=True, slots=True)
 class TableCount:
-    """Rows, and bytes of their values."""
+    """Rows, and bytes of their keys and values."""
 
     rows: int = 0
     bytes: int = 0

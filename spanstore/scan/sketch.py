@@ -1,7 +1,7 @@
 """How many rows of each table there are, and where: what plans of queries need to know, without the rows.
 
 The keys of the ranges are walked over once and counted in *segments*: from a key to the next segment's, so many rows of
-each table with so many bytes of values. A segment has 16 keys at first and more the more keys there are, so that small
+each table with so many bytes of keys and values. A segment has 16 keys at first and more the more keys there are, so that small
 hierarchies can be divided as evenly as large ones. A row counts if its newest version is no deletion; neither the
 timestamp nor checksums are looked at, the counts are for estimates.
 
@@ -227,7 +227,7 @@ class SketchCursor:
                     if data[:1] != _TOMBSTONE:
                         table = table_of(key)
                         rows[table] += 1
-                        sizes[table] += len(data) - _HEAD_BYTES
+                        sizes[table] += len(key) + len(data) - _HEAD_BYTES
                 else:
                     older += 1
                     if older > _MAX_STEPS:
