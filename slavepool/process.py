@@ -12,9 +12,10 @@ from f1common.observe.metrics import Metrics
 from f1common.pb import master_pb2 as pb
 from f1common.rpc.channels import ChannelCache
 from slavepool.heartbeat import Heartbeat, Vitals
+from slavepool.service import SERVICE_NAME, PartService
 from spanstore.client import SpanClient
 
-SERVICE_NAMES: tuple[str, ...] = ()
+SERVICE_NAMES: tuple[str, ...] = (SERVICE_NAME,)
 """Full names of the services of a slave, for reflection."""
 
 _INCARNATION_BITS = 63
@@ -70,7 +71,8 @@ class SlaveProcess:
         """Names this run of the process; who calls a slave says which run it means."""
         storage = [server.address for server in config.cluster.servers]
         self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels)
-        self.services: list[SlaveService] = []
+        self.parts = PartService(config.slave, self.client, channels, metrics=self.metrics, inline=inline)
+        self.services: list[SlaveService] = [self.parts]
         self.heartbeat: Heartbeat | None = None
 
     async def start(self, server: Any) -> None:
