@@ -1,9 +1,9 @@
 """How many rows of each table there are, and where: what plans of queries need to know, without the rows.
 
 The keys of the ranges are walked over once and counted in *segments*: from a key to the next segment's, so many rows of
-each table with so many bytes of keys and values. A segment has 16 keys at first and more the more keys there are, so that small
-hierarchies can be divided as evenly as large ones. A row counts if its newest version is no deletion; neither the
-timestamp nor checksums are looked at, the counts are for estimates.
+each table with so many bytes of keys and values. A segment has 16 keys at first and more the more keys there are, so
+that small hierarchies can be divided as evenly as large ones. A row counts if its newest version is no deletion;
+neither the timestamp nor checksums are looked at, the counts are for estimates.
 
 Which table a key belongs to is found by walking down the tables' paths over the tags of the key's elements, which is
 half as much work as decoding them. Keys of no table that was asked for (entries of indexes, say) are counted together.
