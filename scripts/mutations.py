@@ -6,7 +6,6 @@ caught within `--seeds` seeds and every control passed.
 """
 
 import argparse
-import logging
 import multiprocessing
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
+from scripts.quiet import quiet
 from spanstore.testing.mutations import MUTATIONS, Mutation, try_seed
 from spanstore.testing.scenarios import ERROR, Failure
 
@@ -34,13 +34,13 @@ class Hunt:
 
 def hunt(name: str, first: int, seeds: int) -> Hunt:
     """Runs seeds until one catches the mutation."""
-    logging.disable(logging.CRITICAL)
     mutation = BY_NAME[name]
     started = time.process_time()
     for seed in range(first, first + seeds):
-        caught = try_seed(mutation, seed)
+        with quiet():
+            caught = try_seed(mutation, seed)
+            control = try_seed(mutation, seed, broken=False) if caught is not None else None
         if caught is not None:
-            control = try_seed(mutation, seed, broken=False)
             return Hunt(name, seed, caught, control, seed - first + 1, time.process_time() - started)
     return Hunt(name, None, None, None, seeds, time.process_time() - started)
 

@@ -5,7 +5,6 @@ command that repeats it. The exit code is 0 when all seeds passed.
 """
 
 import argparse
-import logging
 import multiprocessing
 import sys
 import time
@@ -15,6 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.quiet import quiet
 from spanstore.testing.scenarios import WORKLOADS, Scenario, decode, draw, encode, failure_of, run
 
 
@@ -33,11 +33,10 @@ class Verdict:
 
 def try_one(scenario: Scenario, verbose: bool = False) -> Verdict:
     """Runs a scenario, whatever it raises."""
-    logging.getLogger("spanstore").setLevel(logging.INFO if verbose else logging.CRITICAL)
-    logging.getLogger("f1common").setLevel(logging.INFO if verbose else logging.CRITICAL)
     started = time.process_time()
     try:
-        done = run(scenario)
+        with quiet(verbose):
+            done = run(scenario)
     except Exception as error:
         failure = failure_of(error)
         notes = "\n".join(getattr(error, "__notes__", ())) if verbose else ""

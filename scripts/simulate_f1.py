@@ -5,23 +5,22 @@ failure is printed with the command that repeats it. The exit code is 0 when all
 """
 
 import argparse
-import logging
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 
 from f1server.testing.scenario import WORKLOADS, Scenario, draw, run
+from scripts.quiet import quiet
 from scripts.simulate import parse_seeds
 
 
 def try_one(scenario: Scenario, verbose: bool = False) -> tuple[str, str]:
     """Runs a scenario, whatever it raises: returns a summary, or what failed."""
-    for name in ("spanstore", "f1common", "f1server"):
-        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)
     started = time.process_time()
     try:
-        done = run(scenario)
+        with quiet(verbose):
+            done = run(scenario)
     except Exception as error:
         lines = [*getattr(error, "__notes__", ()), *traceback.format_exception(error)] if verbose else []
         return "", "\n".join([f"{type(error).__name__}: {error}", *lines])
