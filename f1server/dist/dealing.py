@@ -102,8 +102,7 @@ def cut(batch: Any, max_rows: int, max_bytes: int) -> Iterator[Any]:
 
 def plain_schema(schema: Any) -> Any:
     """Return a schema whose record batches stand alone: without dictionaries, which travel apart."""
-    types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
-    return pa.schema(list(zip(schema.names, types, strict=True)))
+    return pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
 
 
 def plain_batch(batch: Any) -> Any:

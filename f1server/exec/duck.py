@@ -94,8 +94,13 @@ class Connection:
         """Held by whoever works on the connection beside the event loop: it does one thing at a time."""
 
     def register(self, name: str, rows: Any) -> None:
-        """Let a query read an Arrow table under a name."""
-        self._connection.register(name, rows)
+        """Let a query read an Arrow table under a name, with the types that a query of ours gave it."""
+        shown = _restored(rows.schema)
+        if shown is None:
+            self._connection.register(name, rows)
+            return
+        self._connection.register(f"{name}_", rows)
+        self.run(lambda: self._connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {shown} FROM {name}_"))
 
     def view(self, name: str, source: str, columns: Sequence[tuple[str, str]]) -> None:
         """Let a query read some columns of a relation under other names: (there, here)."""
@@ -106,7 +111,8 @@ class Connection:
         """Add rows to a temporary table, which DuckDB moves to disk when memory is short."""
         self._connection.register("f1_spooled", rows)
         head = f"CREATE TEMP TABLE {name} AS" if create else f"INSERT INTO {name}"
-        self.run(lambda: self._connection.execute(f"{head} SELECT * FROM f1_spooled").fetchall())
+        shown = _restored(rows.schema) or "*"
+        self.run(lambda: self._connection.execute(f"{head} SELECT {shown} FROM f1_spooled").fetchall())
         self._connection.unregister("f1_spooled")
 
     def query(self, sql: str, bound: Mapping[str, object]) -> "tuple[Any, Iterator[Any]]":
@@ -114,17 +120,18 @@ class Connection:
 
         def start() -> Any:
             relation = self._connection.sql(sql, params=dict(bound)) if bound else self._connection.sql(sql)
-            return relation.to_arrow_reader(self._duck.config.batch_rows)
+            return [str(kind) for kind in relation.types], relation.to_arrow_reader(self._duck.config.batch_rows)
 
-        reader = self.run(start)
-        return reader.schema, self._batches(reader)
+        kinds, reader = self.run(start)
+        schema = _noted(reader.schema, kinds)
+        return schema, self._batches(reader, None if schema is reader.schema else schema)
 
-    def _batches(self, reader: Any) -> Iterator[Any]:
+    def _batches(self, reader: Any, schema: Any) -> Iterator[Any]:
         while True:
             batch = self.run(lambda: next(reader, None))
             if batch is None:
                 return
-            yield batch
+            yield batch if schema is None else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def table(self, sql: str, bound: Mapping[str, object] | None = None) -> Any:
         """Run a query and return its whole result as an Arrow table. Raises F1Error."""
@@ -155,6 +162,32 @@ class Connection:
             return
         self._closed = True
         self._connection.close()
+
+
+_TYPE = b"duckdb"
+"""Key of a field's metadata: the type that its values had."""
+_CHANGED = frozenset({"HUGEINT", "UHUGEINT", "UUID", "JSON", "BIT", "TIME WITH TIME ZONE", "TIMESTAMP_S"})
+"""Types that Arrow carries as others: a HUGEINT that comes back as DECIMAL(38, 0) divides differently."""
+
+
+def _noted(schema: Any, kinds: Sequence[str]) -> Any:
+    """Return an Arrow schema that says which types of DuckDB its columns had, where that is lost."""
+    if not _CHANGED.intersection(kinds):
+        return schema
+    fields = [
+        field.with_metadata({_TYPE: kind}) if kind in _CHANGED else field
+        for field, kind in zip(schema, kinds, strict=True)
+    ]
+    return pa.schema(fields)
+
+
+def _restored(schema: Any) -> str | None:
+    """Return a select list that gives the columns of an Arrow schema their types back; None: they have them."""
+    kinds = [(field.metadata or {}).get(_TYPE, b"").decode() for field in schema]
+    if not any(kinds):
+        return None
+    names = [_quoted(name) for name in schema.names]
+    return ", ".join(f"CAST({n} AS {k}) AS {n}" if k in _CHANGED else n for n, k in zip(names, kinds, strict=True))
 
 
 def _quoted(name: str) -> str:

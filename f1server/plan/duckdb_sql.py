@@ -123,7 +123,12 @@ def _literal(value: object) -> str | None:
 def template(query: exp.Expr) -> Template:
     """Rewrite a resolved query in place and return its SQL. Raises F1Error INVALID_ARGUMENT."""
     rewrite(query)
-    return Template(tuple(_MARK.split(sql_of(query))))
+    return gaps(sql_of(query))
+
+
+def gaps(sql: str) -> Template:
+    """Return the SQL of a rewritten tree, or of a part of one, as a template."""
+    return Template(tuple(_MARK.split(sql)))
 
 
 def sql_of(node: exp.Expr) -> str:

@@ -7,7 +7,7 @@ from f1server.plan.names import COLUMN_META, Origin, Scope
 from f1server.plan.scans import FieldWanted
 from f1server.plan.types import META
 
-_AGGREGATES = frozenset(
+AGGREGATES = frozenset(
     {
         *("any_value", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "stddev", "stddev_samp"),
         *("stddev_pop", "variance", "var_samp", "var_pop", "corr", "covar_pop", "covar_samp", "median", "mode"),
@@ -52,7 +52,7 @@ def _is_bare(column: exp.Expr, select: exp.Select) -> bool:
     """Does a column stand outside all aggregates, in this SELECT itself?"""
     at = column.parent
     while at is not None and at is not select:
-        if isinstance(at, exp.AggFunc | exp.Query) or function_name(at) in _AGGREGATES:
+        if isinstance(at, exp.AggFunc | exp.Query) or function_name(at) in AGGREGATES:
             return False
         at = at.parent
     return True

@@ -26,6 +26,10 @@ class Origin:
     field: FieldWanted
     through: bool = False
 
+    def __deepcopy__(self, memo: object) -> "Origin":
+        """A value: copies of trees, which carry origins, share it."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class OutColumn:

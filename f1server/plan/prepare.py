@@ -78,9 +78,10 @@ class BoundQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A query whose names are looked up, for any parameters."""
+    """A query whose names are looked up, for any parameters. ``tree`` is what ``template`` was written from."""
 
     schema: Schema
+    tree: exp.Expr
     template: duckdb_sql.Template
     tables: tuple[BaseTable, ...]
     functions: tuple[ProtoFunction, ...]
@@ -95,7 +96,7 @@ class Prepared:
         """Fill in parameters and choose how tables are read. Raises F1Error INVALID_ARGUMENT."""
         planning = self.plan(params, now_us, rules_off)
         scans = planned_scans(planning.tables)
-        sql, bound = self.template.fill(params, now_us, lambda name, value: _message(self.schema, name, value))
+        sql, bound = self.template.fill(params, now_us, lambda name, value: message_bytes(self.schema, name, value))
         picks = self.shape.picks if planning.point else None
         as_of = self._as_of(params, now_us)
         return BoundQuery(
@@ -152,7 +153,7 @@ def planned_scans(tables: Sequence[TablePlan]) -> tuple[PlannedScan, ...]:
     return tuple(found.values())
 
 
-def _message(schema: Schema, name: str, value: object) -> object:
+def message_bytes(schema: Schema, name: str, value: object) -> object:
     """Return a parameter as the bytes of a message: bytes are checked, text is its JSON or text format."""
     if value is None:
         return None
@@ -200,9 +201,11 @@ def finish(
     conditions = collect(select for select, _ in resolver.selects)
     shape, limit = _shape(resolver, query, columns)
     locking = bool(query.args.get("locks"))
+    template = duckdb_sql.template(query)
     return Prepared(
         resolver.schema,
-        duckdb_sql.template(query),
+        query,
+        template,
         tuple(resolver.tables),
         tuple(resolver.functions.values()),
         columns,

@@ -35,6 +35,10 @@ class SqlType:
     lists: int = 0
     literal: bool = False
 
+    def __deepcopy__(self, memo: object) -> "SqlType":
+        """A value: copies of trees, which carry types, share it."""
+        return self
+
     @property
     def name(self) -> str:
         """The type as results show it."""

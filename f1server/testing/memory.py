@@ -3,7 +3,9 @@
 Spans and predicates are taken at their word, so that a plan which limits too much loses rows and a test sees it.
 """
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -80,12 +82,13 @@ class MemoryTables:
             yield pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
 
     def _matching(self, schema: Schema, scan: TableScan) -> Iterable[Row]:
+        spans, index_spans = _Spans(scan.spans), _Spans(scan.index_spans)
         for key, row in sorted(self._rows.get(scan.table.id, {}).items()):
-            if scan.spans and not _within(key, scan.spans):
+            if scan.spans and not spans.hold(key):
                 continue
             if scan.clip is not None and not self._clipped(schema, scan.table, row, scan.clip):
                 continue
-            if scan.index is not None and not self._in_index(schema, scan.table, scan.index, row, scan.index_spans):
+            if scan.index is not None and not self._in_index(schema, scan.table, scan.index, row, index_spans):
                 continue
             if all(_passes(row.get(p.column.column_id), p) for p in scan.predicates):
                 yield row
@@ -94,12 +97,12 @@ class MemoryTables:
     def _clipped(schema: Schema, table: Table, row: Row, clip: tuple[bytes, bytes]) -> bool:
         return clip[0] <= row_key(schema, table, [row.get(i) for i in table.key_column_ids]) < clip[1]
 
-    def _in_index(self, schema: Schema, table: Table, index: Index, row: Row, spans: Sequence[KeySpan]) -> bool:
+    def _in_index(self, schema: Schema, table: Table, index: Index, row: Row, spans: "_Spans") -> bool:
         values = [
             self._read(schema, table, FieldWanted(part.column_id, part.path), row.get(part.column_id))
             for part in index.parts
         ]
-        return _within(tuples.encode(values), spans)
+        return spans.hold(tuples.encode(values))
 
     def _column(self, schema: Schema, table: Table, wanted: FieldWanted, rows: Sequence[Row]) -> Any:
         values = [self._read(schema, table, wanted, row.get(wanted.column_id)) for row in rows]
@@ -122,8 +125,19 @@ def to_arrow(values: Sequence[Any], kind: Any) -> Any:
     return pa.array(values, kind)
 
 
-def _within(key: bytes, spans: Sequence[KeySpan]) -> bool:
-    return any(start <= key < end for start, end in (span.encoded() for span in spans))
+class _Spans:
+    """Ranges of encoded keys."""
+
+    def __init__(self, spans: Sequence[KeySpan]) -> None:
+        encoded = sorted(span.encoded() for span in spans)
+        self._starts = [start for start, _ in encoded]
+        # How far the spans up to each one reach: they may overlap.
+        self._ends = list(accumulate((end for _, end in encoded), max))
+
+    def hold(self, key: bytes) -> bool:
+        """Is a key in any of them?"""
+        at = bisect_right(self._starts, key)
+        return at > 0 and key < self._ends[at - 1]
 
 
 def _passes(value: Value, predicate: SimplePredicate) -> bool:

@@ -1,0 +1,686 @@
+"""Cuts a query into parts, one SELECT at a time, from the inside out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from f1server.plan.conditions import conjuncts
+from f1server.plan.parts import PartScan, Spread
+from f1server.plan.prepare import PlannedScan
+from f1server.plan.spread import aggregates
+from f1server.plan.spread.builder import Builder, Key, own_cast, read_operator
+from f1server.plan.spread.estimates import filtered, scanned_rows, table_rows
+from f1server.plan.spread.joins import Joiner, JoinOptions, pairs_of
+from f1server.plan.spread.lookups import look_up
+from f1server.plan.spread.normal import OUTPUT, Item, Named, Normal, Unspreadable
+from f1server.plan.spread.relation import (
+    ANY,
+    COPY,
+    ONE,
+    Dist,
+    Draft,
+    Placement,
+    Ref,
+    Rel,
+    aliased,
+    column_of,
+    refs_of,
+    rewritten,
+    table,
+)
+from f1server.plan.statistics import Statistics
+from f1server.plan.types import META, infer
+
+_Piece = tuple[exp.Expr, list[exp.Expr], aggregates.Split | None]
+"""An aggregate call, what it is computed from, and how, if it was taken apart."""
+
+
+@dataclass(slots=True, eq=False)
+class Sealed:
+    """A planned query: ``rel`` gives its columns under the references ``outputs``, and those that ORDER BY needs.
+
+    ``order`` are references with their direction; ``limit`` and ``offset`` are still to be applied by whoever has all
+    rows.
+    """
+
+    rel: Rel
+    outputs: list[Ref]
+    columns: tuple[Named, ...]
+    order: list[exp.Ordered] = field(default_factory=list)
+    limit: exp.Expr | None = None
+    offset: exp.Expr | None = None
+
+    @property
+    def refs(self) -> set[Ref]:
+        """All columns that it gives."""
+        return {*self.outputs, *(r for o in self.order for r in refs_of(o))}
+
+
+@dataclass(slots=True, eq=False)
+class Planner:
+    """Plans one statement. ``scans``: how each base table is read, by number."""
+
+    normal: Normal
+    scans: dict[int, PlannedScan]
+    statistics: Statistics
+    options: JoinOptions
+    builder: Builder = field(default_factory=Builder)
+    kept: dict[int, tuple[Draft, Sealed]] = field(default_factory=dict)
+    uses: dict[int, int] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ queries
+
+    def query(self, node: exp.Expr) -> Sealed:
+        """Plan a query in normal form, with its ORDER BY and LIMIT. Raises Unspreadable."""
+        while isinstance(node, exp.Subquery | exp.Paren):
+            node = node.this
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node)
+        if isinstance(node, exp.Select):
+            return _Block(self, node).plan()
+        raise Unspreadable(f"{type(node).__name__.upper()} as a query")
+
+    def finished(self, sealed: Sealed) -> Sealed:
+        """Apply LIMIT to a query that is not the outermost; its order means nothing otherwise."""
+        if sealed.limit is None and sealed.offset is None:
+            return Sealed(sealed.rel, sealed.outputs, sealed.columns)
+        rel = self.topped(sealed)
+        if rel.dist.placement is not Placement.ONE:
+            rel = self.builder.close(rel, sealed.refs, Spread.GATHER)
+        select = rel.select(self._listed(rel, sealed.outputs))
+        self.tail(select, rel, sealed, sealed.limit, sealed.offset)
+        return Sealed(*self.wrapped(rel, select, len(sealed.outputs), rel.rows, sealed.columns), sealed.columns)
+
+    def topped(self, sealed: Sealed) -> Rel:
+        """Keep of each worker's rows what LIMIT can need (top-N)."""
+        rel = sealed.rel
+        limit = sealed.limit
+        if rel.dist.placement is Placement.ONE or limit is None or not _is_count(limit):
+            return rel
+        if sealed.offset is not None:
+            if not _is_count(sealed.offset):
+                return rel
+            limit = exp.Add(this=limit.copy(), expression=sealed.offset.copy())
+        refs = sorted(sealed.refs)
+        select = rel.select(self._listed(rel, refs))
+        self.tail(select, rel, sealed, limit, None)
+        alias = self.builder.query_alias()
+        places: dict[Ref, exp.Expr] = {ref: column_of(alias, f"c{i}", rel.map[ref]) for i, ref in enumerate(refs)}
+        found = Rel([aliased(select, alias)], places, rel.dist.only(refs), min(rel.rows, 10_000))
+        found.take(rel)
+        found.operators.append({"operator": "top-n" if sealed.order else "limit", "per": "worker"})
+        return found
+
+    @staticmethod
+    def _listed(rel: Rel, refs: Sequence[Ref]) -> list[exp.Expr]:
+        return [exp.alias_(rel.map[ref].copy(), f"c{i}", quoted=True) for i, ref in enumerate(refs)]
+
+    @staticmethod
+    def tail(select: exp.Select, rel: Rel, sealed: Sealed, limit: exp.Expr | None, offset: exp.Expr | None) -> None:
+        if sealed.order:
+            select.set("order", exp.Order(expressions=[rel.written(o) for o in sealed.order]))
+        if limit is not None:
+            select.set("limit", exp.Limit(expression=limit.copy()))
+        if offset is not None:
+            select.set("offset", exp.Offset(expression=offset.copy()))
+
+    def wrapped(
+        self, rel: Rel, select: exp.Expr, width: int, rows: float, columns: Sequence[Named]
+    ) -> tuple[Rel, list[Ref]]:
+        """Make a whole query whose columns are c0, c1, ... a relation; return it and the references of its columns."""
+        alias = self.builder.query_alias()
+        outputs = [(alias, f"c{i}") for i in range(width)]
+        places: dict[Ref, exp.Expr] = {}
+        for ref, column in zip(outputs, columns, strict=False):
+            found = exp.column(ref[1], table=alias, quoted=True)
+            found.meta[META] = column.type
+            places[ref] = found
+        made = Rel([aliased(select, alias)], places, rel.dist, rows)
+        made.take(rel)
+        return made, outputs
+
+    def _set_operation(self, node: exp.SetOperation) -> Sealed:
+        sides = [self.finished(self.query(side)) for side in (node.this, node.expression)]
+        keep_all = isinstance(node, exp.Union) and not node.args.get("distinct")
+        rels = [side.rel for side in sides]
+        placements = [rel.dist.placement for rel in rels]
+        alone = all(p in (Placement.ONE, Placement.COPY) for p in placements)
+        spread = keep_all and not any(p in (Placement.ONE, Placement.COPY) for p in placements)
+        if not spread and not alone:
+            rels = [
+                rel if rel.dist.placement is Placement.ONE else self.builder.close(rel, side.outputs, Spread.GATHER)
+                for rel, side in zip(rels, sides, strict=True)
+            ]
+        dist = ANY if spread else ONE
+        selects = [rel.select(self._listed(rel, side.outputs)) for rel, side in zip(rels, sides, strict=True)]
+        kind = type(node)
+        union = kind(this=selects[0], expression=selects[1], distinct=node.args.get("distinct"))
+        first = Rel([], {}, dist, sum(rel.rows for rel in rels))
+        for rel in rels:
+            first.take(rel)
+        first.operators.append({"operator": kind.__name__.lower(), "distinct": bool(node.args.get("distinct"))})
+        columns = tuple(
+            replace(a, type=a.type if a.type == b.type else Named("").type)
+            for a, b in zip(sides[0].columns, sides[1].columns, strict=True)
+        )
+        made, outputs = self.wrapped(first, union, len(columns), first.rows, columns)
+        order = _output_order(node, outputs)
+        return Sealed(made, outputs, columns, order, _count(node, "limit"), _count(node, "offset"))
+
+    # ------------------------------------------------------------------ relations of FROM
+
+    def base(self, item: Item) -> Rel:
+        """Return the relation of a base table."""
+        number = item.table if item.table is not None else -1
+        planned = self.scans[number]
+        rows = scanned_rows(self.statistics, planned.scan)
+        name = planned.relation
+        source = table(name, item.alias)
+        names = [c.name for c in item.columns]
+        if tuple(names) != planned.names:
+            source.args["alias"].set("columns", [exp.to_identifier(n, quoted=True) for n in names])
+        places: dict[Ref, exp.Expr] = {}
+        for column in item.columns:
+            found = exp.column(column.name, table=item.alias, quoted=True)
+            found.meta[META] = column.type
+            places[(item.alias, column.name)] = found
+        return Rel([source], places, self._range(item, planned), rows, scans=[PartScan(planned)])
+
+    def _range(self, item: Item, planned: PlannedScan) -> Dist:
+        """A table that is read by its own key is divided by ranges of its root's key."""
+        scan = planned.scan
+        if scan.index is not None:
+            return ANY
+        root = self.normal.schema.ancestors(scan.table)[0]
+        place = {w.column_id: n.name for w, n in zip(scan.columns, item.columns, strict=True) if not w.path}
+        ids = scan.table.key_column_ids[: len(root.key_column_ids)]
+        # Without a column of the root's key nothing can be known to be equal to it.
+        keys = tuple(frozenset({(item.alias, place[i])}) if i in place else frozenset[Ref]() for i in ids)
+        return Dist(Placement.RANGE, keys, (), root.id) if all(keys) else ANY
+
+    def cte(self, item: Item) -> Rel:
+        """Return the relation of a query of WITH: planned in place if it is used once, else a part of its own."""
+        number = item.cte if item.cte is not None else -1
+        node, _ = self.normal.ctes[number]
+        if self.uses.get(number, 0) <= 1:
+            return self.derived(item, self.finished(self.query(node)))
+        if number not in self.kept:
+            sealed = self.finished(self.query(node))
+            rel = sealed.rel
+            draft = self.builder.draft(rel, rel.select(self._listed(rel, sealed.outputs)))
+            self.kept[number] = (draft, sealed)
+        draft, sealed = self.kept[number]
+        exchange = self.builder.exchange(draft, Spread.KEEP)
+        places: dict[Ref, exp.Expr] = {}
+        refs: dict[Ref, Ref] = {}
+        for i, (column, ref) in enumerate(zip(item.columns, sealed.outputs, strict=True)):
+            places[(item.alias, column.name)] = column_of(exchange.relation, f"c{i}", sealed.rel.map[ref])
+            refs[ref] = (item.alias, column.name)
+        dist = sealed.rel.dist.only(sealed.outputs)
+        if dist.placement is Placement.COPY:
+            dist = ONE
+        dist = replace(dist, keys=tuple(frozenset(refs[r] for r in key) for key in dist.keys))
+        found = Rel([table(exchange.relation)], places, dist, sealed.rel.rows, inputs=[exchange])
+        found.operators.append(read_operator(exchange))
+        return found
+
+    def derived(self, item: Item, sealed: Sealed) -> Rel:
+        """Return a planned query under the names of a relation of FROM."""
+        rel = sealed.rel
+        refs = {ref: (item.alias, c.name) for ref, c in zip(sealed.outputs, item.columns, strict=True)}
+        rel.map = {refs[ref]: rel.map[ref] for ref in sealed.outputs}
+        dist = rel.dist.only(sealed.outputs)
+        rel.dist = replace(dist, keys=tuple(frozenset(refs[r] for r in key if r in refs) for key in dist.keys))
+        return rel
+
+
+def _is_count(node: exp.Expr) -> bool:
+    """Is this a plain number, or a parameter?"""
+    while isinstance(node, exp.Cast | exp.Paren):
+        node = node.this
+    return isinstance(node, exp.Literal | exp.Var)
+
+
+def _count(node: exp.Expr, key: str) -> exp.Expr | None:
+    part = node.args.get(key)
+    found = part.expression if isinstance(part, exp.Limit | exp.Offset) else None
+    if part is not None and found is None:
+        raise Unspreadable(f"this form of {key.upper()}")
+    if found is not None and found.find(exp.Query, exp.Column):
+        raise Unspreadable(f"{key.upper()} with a query")
+    return found
+
+
+def _output_order(node: exp.Expr, outputs: Sequence[Ref]) -> list[exp.Ordered]:
+    order = node.args.get("order")
+    places: dict[Ref, exp.Expr] = {
+        ("", f"{OUTPUT}{i}"): exp.column(ref[1], table=ref[0], quoted=True) for i, ref in enumerate(outputs)
+    }
+    return [rewritten(o, places) for o in order.expressions] if order is not None else []  # type: ignore[misc]
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """One SELECT while it is planned. ``later``: expressions that are still to be computed from its relations."""
+
+    planner: Planner
+    node: exp.Select
+    later: list[exp.Expr] = field(default_factory=list)
+
+    def plan(self) -> Sealed:
+        node = self.node
+        projections = [p.unalias() for p in node.expressions]
+        order = list(node.args["order"].expressions) if node.args.get("order") is not None else []
+        having = list(conjuncts(node.args["having"].this)) if node.args.get("having") is not None else []
+        group = list(node.args["group"].expressions) if node.args.get("group") is not None else []
+        distinct = node.args.get("distinct") is not None
+        self.later = [*projections, *order, *having, *group]
+        rel = self._from_where()
+        columns = tuple(Named(p.alias_or_name, infer(p)) for p in node.expressions)
+        calls = [c for e in (*projections, *having, *order) for c in aggregates.calls_of(e)]
+        if group or calls or node.args.get("group") is not None:
+            rel, places = self._aggregate(rel, group, calls)
+            projections = [aggregates.substituted(p, places) for p in projections]
+            having = [aggregates.substituted(h, places) for h in having]
+            order = [aggregates.substituted(o, places) for o in order]
+            self.later = [*projections, *order, *having]
+        for condition in having:
+            rel, found = self._placed(rel, condition)
+            rel.where.append(found)
+        rel = self._windows(rel, [*projections, *order])
+        return self._project(rel, projections, order, columns, distinct)
+
+    # ------------------------------------------------------------------ FROM and WHERE
+
+    def _from_where(self) -> Rel:
+        node = self.node
+        pool = list(conjuncts(node.args["where"].this)) if node.args.get("where") is not None else []
+        start = node.args.get("from_")
+        if start is None:
+            one = exp.select(exp.alias_(exp.Literal.number(1), "one"))
+            return self._subqueries(Rel([aliased(one, self.planner.builder.query_alias())], {}, COPY, 1.0), pool)
+        joins = list(node.args.get("joins") or ())
+        whole = any(str(j.args.get("side") or "").upper() in ("RIGHT", "FULL") for j in joins)
+        deferred, pool = (pool, []) if whole else ([], pool)
+        deferred += [c for c in pool if c.find(exp.Query)]
+        pool = [c for c in pool if not c.find(exp.Query)]
+        items: list[Rel | exp.Expr] = [self._item(start.this)]
+        for join in joins:
+            side = str(join.args.get("side") or "").upper()
+            on = list(conjuncts(join.args["on"])) if join.args.get("on") is not None else []
+            if not side:
+                items.append(self._item(join.this))
+                queries = [c for c in on if c.find(exp.Query)]
+                if queries and whole:
+                    raise Unspreadable("a query in ON beside a RIGHT or FULL JOIN")
+                deferred += queries
+                pool += [c for c in on if not c.find(exp.Query)]
+                continue
+            if any(c.find(exp.Query) for c in on):
+                raise Unspreadable("a query in ON of an outer join")
+            right = self._item(join.this)
+            left = self._inner(items, pool, [*deferred, *on])
+            items = [self._outer(left, right, side, on, [*pool, *deferred])]
+        rel = self._inner(items, pool, deferred)
+        if pool:
+            raise Unspreadable("a condition that refers to something outside")
+        return self._subqueries(rel, deferred)
+
+    def _outer(
+        self, left: Rel, right: Rel | exp.Expr, side: str, on: Sequence[exp.Expr], pending: Sequence[exp.Expr]
+    ) -> Rel:
+        if not isinstance(right, Rel):
+            if side != "LEFT":
+                raise Unspreadable("a lateral join that is not LEFT")
+            return self._dependent(left, right, "LEFT", on)
+        local = [c for c in on if side == "LEFT" and refs_of(c) and right.knows(refs_of(c))]
+        right.where += [right.written(c) for c in local]
+        right.rows = filtered(right.rows, local)
+        kept = [c for c in on if c not in local]
+        return self._joiner.join(left, right, side, kept, [*self.later, *pending])
+
+    @property
+    def _joiner(self) -> Joiner:
+        return Joiner(self.planner.builder, self.planner.options)
+
+    def _item(self, node: exp.Expr) -> Rel | exp.Expr:
+        """Return the relation of a thing in FROM, or the thing itself if it depends on others."""
+        item = self.planner.normal.items[node.alias]
+        if item.table is not None:
+            return self.planner.base(item)
+        if item.cte is not None:
+            return self.planner.cte(item)
+        inner = node.this.this if isinstance(node, exp.Lateral) else node.this
+        if isinstance(node, exp.Lateral) or free_refs(inner):
+            if any(True for _ in inner.find_all(exp.Table)):
+                raise Unspreadable("LATERAL over tables")
+            return node
+        sealed = self.planner.query(inner)
+        if sealed.order and sealed.limit is None and self._keeps_order():
+            raise Unspreadable("an aggregate in the order of a subquery")
+        return self.planner.derived(item, self.planner.finished(sealed))
+
+    def _keeps_order(self) -> bool:
+        return any(aggregates.is_ordered(c) for e in self.node.expressions for c in aggregates.calls_of(e))
+
+    def _inner(self, items: Sequence[Rel | exp.Expr], pool: list[exp.Expr], pending: Sequence[exp.Expr]) -> Rel:
+        """Join relations as the conditions in ``pool`` say, which are taken out of it as they are applied."""
+        rels = [item for item in items if isinstance(item, Rel)]
+        dependents = [item for item in items if not isinstance(item, Rel)]
+        for rel in rels:
+            self._apply(rel, pool)
+        if not rels:
+            raise Unspreadable("FROM begins with something that depends on the outside")
+        rels = look_up(rels, pool, self.planner)
+        start = max((r for r in rels), key=lambda r: (r.dist.placement is not Placement.COPY, r.rows))
+        rels.remove(start)
+        while rels:
+            connected = [r for r in rels if pairs_of(pool, start, r)]
+            chosen = min(connected or rels, key=lambda r: r.rows)
+            rels.remove(chosen)
+            known = {*start.map, *chosen.map}
+            on = [c for c in pool if refs_of(c) <= known]
+            pool[:] = [c for c in pool if c not in on]
+            start = self._joiner.join(start, chosen, "", on, [*self.later, *pool, *pending])
+            self._apply(start, pool)
+        for node in dependents:
+            start = self._dependent(start, node, "", [])
+            self._apply(start, pool)
+        return start
+
+    @staticmethod
+    def _apply(rel: Rel, pool: list[exp.Expr]) -> None:
+        """Let a relation test the conditions that are about it alone."""
+        mine = [c for c in pool if rel.knows(refs_of(c))]
+        rel.where += [rel.written(c) for c in mine]
+        rel.rows = filtered(rel.rows, mine)
+        pool[:] = [c for c in pool if not any(c is m for m in mine)]
+
+    def _dependent(self, rel: Rel, node: exp.Expr, side: str, on: Sequence[exp.Expr]) -> Rel:
+        """Join something that is computed from each row: a repeated field, a lateral query without tables."""
+        inner = node.this.this if isinstance(node, exp.Lateral) else node.this
+        if not rel.knows(free_refs(inner)):
+            raise Unspreadable("LATERAL that depends on something that comes later")
+        item = self.planner.normal.items[node.alias]
+        written = rewritten(inner, rel.map)
+        lateral = exp.Lateral(this=exp.Subquery(this=written), alias=node.args["alias"].copy())
+        lateral.args["alias"].set("columns", [exp.to_identifier(c.name, quoted=True) for c in item.columns])
+        for column in item.columns:
+            found = exp.column(column.name, table=item.alias, quoted=True)
+            found.meta[META] = column.type
+            rel.map[(item.alias, column.name)] = found
+        join = exp.Join(this=lateral, kind="" if side else "CROSS")
+        if side:
+            join.set("side", side)
+            join.set("on", exp.and_(*[rel.written(c) for c in on]) if on else exp.true())
+        rel.source.append(join)
+        rel.operators.append({"operator": "unnest"})
+        return rel
+
+    def _subqueries(self, rel: Rel, conditions: Sequence[exp.Expr]) -> Rel:
+        for i, condition in enumerate(conditions):
+            rel, found = self._placed(rel, condition, conditions[i:])
+            rel.where.append(found)
+            rel.rows = filtered(rel.rows, [condition])
+        return rel
+
+    def _placed(self, rel: Rel, node: exp.Expr, pending: Sequence[exp.Expr] = ()) -> tuple[Rel, exp.Expr]:
+        from f1server.plan.spread.subqueries import placed
+
+        return placed(self.planner, rel, node, [*self.later, *pending])
+
+    # ------------------------------------------------------------------ groups
+
+    def _aggregate(
+        self, rel: Rel, group: list[exp.Expr], calls: list[exp.Expr]
+    ) -> tuple[Rel, list[tuple[exp.Expr, exp.Expr]]]:
+        """Group the rows; return the relation of the groups, and where keys and aggregates are found in it."""
+        aggregates.check_plain(calls)
+        if any(aggregates.is_ordered(c) and not c.find(exp.Order) for c in calls):
+            raise Unspreadable("an aggregate in the order of the rows")
+        group = list(dict.fromkeys(group))
+        calls = list(dict.fromkeys(calls))
+        if any(e.find(exp.Query) for e in (*group, *calls)):
+            raise Unspreadable("a query inside GROUP BY or an aggregate")
+        missing = [r for e in (*group, *calls) for r in refs_of(e) if r not in rel.map]
+        if missing:
+            raise Unspreadable("an aggregate of something outside")
+        rows = max(1.0, rel.rows / 10) if group else 1.0
+        if self._is_whole(rel, group):
+            return self._grouped(
+                rel, group, [(c, [rel.written(c)], None) for c in calls], rows, rel.written, "aggregate"
+            )
+        splits = [aggregates.split(c) for c in calls]
+        if all(s is not None for s in splits):
+            return self._two_steps(rel, group, calls, [s for s in splits if s is not None], rows)
+        keys = [Key(g, own_cast(g)) for g in group]
+        keep = {r for e in (*group, *calls) for r in refs_of(e)}
+        moved = self.planner.builder.close(rel, keep, Spread.HASH if keys else Spread.GATHER, keys)
+        parts: list[_Piece] = [(c, [moved.written(c)], None) for c in calls]
+        return self._grouped(moved, group, parts, rows, moved.written, "aggregate")
+
+    @staticmethod
+    def _is_whole(rel: Rel, group: Sequence[exp.Expr]) -> bool:
+        """Are the rows of each group at one worker?"""
+        if rel.dist.placement in (Placement.ONE, Placement.COPY):
+            return True
+        columns = {(g.table, g.name) for g in group if isinstance(g, exp.Column)}
+        return rel.dist.keyed and all(key & columns for key in rel.dist.keys)
+
+    def _two_steps(
+        self,
+        rel: Rel,
+        group: list[exp.Expr],
+        calls: list[exp.Expr],
+        splits: list[aggregates.Split],
+        rows: float,
+    ) -> tuple[Rel, list[tuple[exp.Expr, exp.Expr]]]:
+        builder = self.planner.builder
+        names = builder.query_alias()
+        columns = [exp.alias_(rel.written(g), f"g{i}", quoted=True) for i, g in enumerate(group)]
+        wanted: list[exp.Expr] = list(dict.fromkeys(p for s in splits for p in s.partial))
+        columns += [exp.alias_(rel.written(p), f"a{i}", quoted=True) for i, p in enumerate(wanted)]
+        select = rel.select(columns)
+        if group:
+            select.set("group", exp.Group(expressions=[exp.Literal.number(i + 1) for i in range(len(group))]))
+        places: dict[Ref, exp.Expr] = {}
+        for name, value in [(f"g{i}", g) for i, g in enumerate(group)] + [(f"a{i}", p) for i, p in enumerate(wanted)]:
+            places[(names, name)] = column_of(names, name, value)
+        partial = Rel([aliased(select, names)], places, rel.dist if not rel.dist.keyed else ANY, rows)
+        partial.take(rel)
+        partial.operators.append(_aggregate_operator("partial aggregate", group, calls))
+        keys = [Key(column_of(names, f"g{i}", g), own_cast(g)) for i, g in enumerate(group)]
+        moved = builder.close(partial, places, Spread.HASH if keys else Spread.GATHER, keys)
+        at: dict[exp.Expr, exp.Expr] = {p: moved.map[(names, f"a{i}")] for i, p in enumerate(wanted)}
+        parts: list[_Piece] = [(c, [at[p] for p in s.partial], s) for c, s in zip(calls, splits, strict=True)]
+        held = {g: moved.map[(names, f"g{i}")] for i, g in enumerate(group)}
+        refs = {g: (names, f"g{i}") for i, g in enumerate(group)}
+        return self._grouped(moved, group, parts, rows, lambda g: held[g].copy(), "final aggregate", refs)
+
+    def _grouped(
+        self,
+        rel: Rel,
+        group: list[exp.Expr],
+        parts: list[_Piece],
+        rows: float,
+        written: Callable[[exp.Expr], exp.Expr],
+        name: str,
+        refs: "dict[exp.Expr, Ref] | None" = None,
+    ) -> tuple[Rel, list[tuple[exp.Expr, exp.Expr]]]:
+        """Return the relation of groups whose rows are together."""
+        alias = self.planner.builder.query_alias()
+        columns = [exp.alias_(written(g), f"g{i}", quoted=True) for i, g in enumerate(group)]
+        for i, (_, given, how) in enumerate(parts):
+            value = how.final(given) if how is not None else given[0]
+            columns.append(exp.alias_(value, f"a{i}", quoted=True))
+        if not columns:
+            columns = [exp.alias_(exp.Literal.number(1), "one", quoted=True)]
+        select = rel.select(columns)
+        if group:
+            select.set("group", exp.Group(expressions=[exp.Literal.number(i + 1) for i in range(len(group))]))
+        places: dict[Ref, exp.Expr] = {}
+        found: list[tuple[exp.Expr, exp.Expr]] = []
+        for column, value in [(f"g{i}", g) for i, g in enumerate(group)] + [
+            (f"a{i}", c) for i, (c, _, _) in enumerate(parts)
+        ]:
+            place = column_of(alias, column, value)
+            places[(alias, column)] = place
+            found.append((value, place))
+        dist = self._grouped_dist(rel, group, alias, refs)
+        made = Rel([aliased(select, alias)], places, dist, rows)
+        made.take(rel)
+        made.operators.append(_aggregate_operator(name, group, [c for c, _, _ in parts]))
+        return made, found
+
+    @staticmethod
+    def _grouped_dist(rel: Rel, group: Sequence[exp.Expr], alias: str, refs: "dict[exp.Expr, Ref] | None") -> Dist:
+        """Groups lie where their keys do."""
+        if not rel.dist.keyed:
+            return rel.dist
+        at: dict[Ref, Ref] = {}
+        for i, g in enumerate(group):
+            ref = refs[g] if refs is not None else Key(g).ref
+            if ref is not None:
+                at[ref] = (alias, f"g{i}")
+        keys = tuple(frozenset(at[r] for r in key if r in at) for key in rel.dist.keys)
+        return replace(rel.dist, keys=keys) if all(keys) else ANY
+
+    # ------------------------------------------------------------------ windows, select list
+
+    def _windows(self, rel: Rel, nodes: Sequence[exp.Expr]) -> Rel:
+        windows = [w for node in nodes for w in _own(node, exp.Window)]
+        if not windows or rel.dist.placement in (Placement.ONE, Placement.COPY):
+            return rel
+        parts = [list(w.args.get("partition_by") or ()) for w in windows]
+        shared = [p for p in parts[0] if all(p in other for other in parts[1:]) and not p.find(exp.Query)]
+        keep = {r for node in self.later for r in refs_of(node)}
+        if not shared:
+            return self.planner.builder.close(rel, keep, Spread.GATHER)
+        if self._is_whole(rel, shared):
+            return rel
+        return self.planner.builder.close(rel, keep, Spread.HASH, [Key(p, own_cast(p)) for p in shared])
+
+    def _project(
+        self,
+        rel: Rel,
+        projections: list[exp.Expr],
+        order: list[exp.Expr],
+        columns: tuple[Named, ...],
+        distinct: bool,
+    ) -> Sealed:
+        planner, node = self.planner, self.node
+        hidden = [] if distinct else self._hidden(order)
+        rel, nodes = self._computed(rel, [*projections, *hidden])
+        if any(not rel.knows(refs_of(n)) for n in nodes):
+            raise Unspreadable("a column that is neither grouped nor aggregated")
+        written = [rel.written(n) for n in nodes]
+        projections = nodes[: len(projections)]
+        select = rel.select([exp.alias_(w, f"c{i}", quoted=True) for i, w in enumerate(written)])
+        if distinct:
+            select.set("distinct", exp.Distinct())
+        kinds = (*columns, *(Named("", infer(h)) for h in hidden))
+        made, outputs = planner.wrapped(rel, select, len(written), rel.rows, kinds)
+        made.dist = self._projected_dist(rel, projections, outputs)
+        if distinct:
+            made.operators.append({"operator": "distinct"})
+            made = self._distinct(made, outputs)
+        sealed = Sealed(made, outputs[: len(columns)], columns)
+        sealed.order = self._final_order(order, hidden, outputs, len(columns))
+        sealed.limit, sealed.offset = _count(node, "limit"), _count(node, "offset")
+        return sealed
+
+    def _computed(self, rel: Rel, nodes: list[exp.Expr]) -> tuple[Rel, list[exp.Expr]]:
+        """Turn expressions with queries inside into columns: the next one may let the rows move again."""
+        found = list(nodes)
+        for i, node in enumerate(nodes):
+            if not node.find(exp.Query):
+                continue
+            self.later = [n for n in found if n is not node]
+            rel, value = self._placed(rel, node)
+            ref = (self.planner.builder.query_alias(), "v")
+            rel.map[ref] = value
+            rel = self._joiner.nested(rel, {ref, *(r for n in self.later for r in refs_of(n))})
+            found[i] = column_of(*ref, node)
+        self.later = found
+        return rel, found
+
+    @staticmethod
+    def _hidden(order: Sequence[exp.Expr]) -> list[exp.Expr]:
+        """Return what ORDER BY sorts by that is not in the select list."""
+        return [o.this for o in order if not (isinstance(o.this, exp.Column) and o.this.name.startswith(OUTPUT))]
+
+    @staticmethod
+    def _final_order(
+        order: Sequence[exp.Expr], hidden: list[exp.Expr], outputs: Sequence[Ref], width: int
+    ) -> list[exp.Ordered]:
+        found: list[exp.Ordered] = []
+        extra = width
+        for ordered in order:
+            part = ordered.this
+            if isinstance(part, exp.Column) and part.name.startswith(OUTPUT) and not part.table:
+                at = int(part.name[len(OUTPUT) :])
+            elif hidden:
+                at, extra = extra, extra + 1
+            else:
+                raise Unspreadable("SELECT DISTINCT ordered by something else")
+            new = ordered.copy()
+            new.set("this", exp.column(outputs[at][1], table=outputs[at][0], quoted=True))
+            found.append(new)  # type: ignore[arg-type]
+        return found
+
+    @staticmethod
+    def _projected_dist(rel: Rel, projections: Sequence[exp.Expr], outputs: Sequence[Ref]) -> Dist:
+        if not rel.dist.keyed:
+            return rel.dist
+        at: dict[Ref, set[Ref]] = {}
+        for projection, output in zip(projections, outputs, strict=False):
+            if (ref := Key(projection).ref) is not None:
+                at.setdefault(ref, set()).add(output)
+        keys = tuple(frozenset(o for r in key for o in at.get(r, ())) for key in rel.dist.keys)
+        return replace(rel.dist, keys=keys) if all(keys) else ANY
+
+    def _distinct(self, rel: Rel, outputs: Sequence[Ref]) -> Rel:
+        if rel.dist.placement in (Placement.ONE, Placement.COPY) or rel.dist.keyed:
+            return rel
+        keys = [Key(exp.column(ref[1], table=ref[0], quoted=True)) for ref in outputs]
+        moved = self.planner.builder.close(rel, outputs, Spread.HASH, keys)
+        alias = self.planner.builder.query_alias()
+        select = moved.select([exp.alias_(moved.map[ref].copy(), ref[1], quoted=True) for ref in outputs])
+        select.set("distinct", exp.Distinct())
+        places: dict[Ref, exp.Expr] = {ref: column_of(alias, ref[1], moved.map[ref]) for ref in outputs}
+        found = Rel([aliased(select, alias)], places, moved.dist, moved.rows)
+        found.take(moved)
+        found.operators.append({"operator": "distinct"})
+        return found
+
+
+def _aggregate_operator(name: str, group: Sequence[exp.Expr], calls: Sequence[exp.Expr]) -> dict[str, object]:
+    return {
+        "operator": name,
+        "by": [str(g.sql("duckdb")) for g in group],
+        "of": [str(c.sql("duckdb"))[:80] for c in calls],
+    }
+
+
+def _own(root: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """Return the parts of that kind outside nested queries."""
+    found: list[exp.Expr] = []
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, exp.Query):
+            continue
+        if isinstance(node, kind):
+            found.append(node)
+        todo += list(node.iter_expressions())
+    return found
+
+
+def free_refs(query: exp.Expr) -> set[Ref]:
+    """Return the columns that a query takes from around it."""
+    inside = {node.alias for node in query.find_all(exp.Table, exp.Subquery, exp.Lateral) if node.alias}
+    return {ref for ref in refs_of(query) if ref[0] not in inside}
+
+
+__all__ = ["Planner", "Sealed", "free_refs", "table_rows"]
