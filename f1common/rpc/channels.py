@@ -40,14 +40,16 @@ def transport_options(max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> Opt
 def channel_options(max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> Options:
     """Return the gRPC options of a client's channel.
 
-    The transport's own reconnect back-off is kept as short as ours (its default grows to two minutes); proxies from
-    the environment are ignored; a channel shares its connection with no other channel of the process.
+    The transport's own reconnect back-off is kept as short as ours (its default grows to two minutes); a name is looked
+    up again as often as a second (by default half a minute), since a container that is made anew has another address;
+    proxies from the environment are ignored; a channel shares its connection with no other channel of the process.
     """
     return (
         *transport_options(max_message_bytes),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", 500),
+        ("grpc.dns_min_time_between_resolutions_ms", 1000),
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),
     )

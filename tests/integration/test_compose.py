@@ -284,6 +284,23 @@ def test_a_rolling_upgrade_costs_clients_no_error(containers: Containers, loaded
     while_clients_work(containers, lambda work: upgrade(containers, work))
 
 
+def test_a_host_that_comes_back_under_another_address_is_found(containers: Containers, loaded: Path) -> None:
+    async def play(work: Work) -> None:
+        assert await asyncio.to_thread(containers.stop, "span-c1") == 0
+        await work.progress()  # meanwhile the others look it up and find where it was
+        containers.move("span-c1")
+        containers.start("span-c1")
+        await asyncio.to_thread(containers.wait_healthy, "span-c1")
+        # With another server gone there is a majority only if the others have found it.
+        await asyncio.to_thread(containers.kill, "span-a1")
+        try:
+            await work.progress()
+        finally:
+            containers.start("span-a1")
+
+    while_clients_work(containers, play)
+
+
 @pytest.mark.long
 def test_many_upgrades_and_cuts_cost_clients_no_error(containers: Containers, loaded: Path) -> None:
     async def play(work: Work) -> None:

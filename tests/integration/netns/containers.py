@@ -79,6 +79,10 @@ class Containers:
             process.kill()
             return process.wait()
 
+    def move(self, name: str) -> None:
+        """Give the host of a service another address, which all hosts learn."""
+        self._network.move(name)
+
     def kill(self, name: str) -> None:
         """End a service at once, and with it its children, as when its host dies."""
         self._processes[name].kill()
