@@ -91,6 +91,11 @@ class TableLayout:
         return len(self.path) - 1 + self.steps[-1][1]
 
     @cached_property
+    def ids_above(self) -> tuple[tuple[int, int], ...]:
+        """Which elements of a row's key are the ids of the tables between the root and this one: (element, id)."""
+        return tuple((i + first, table_id) for i, (table_id, first, _) in enumerate(self.steps[:-1]) if i)
+
+    @cached_property
     def key_kinds(self) -> tuple[Kind, ...]:
         """The types of the key's columns."""
         return tuple(column.type.kind for column in self.table.key_columns)

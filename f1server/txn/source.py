@@ -206,7 +206,7 @@ class StorageSource:
             timestamp=reader.timestamp,
             # Under optimistic concurrency every row that is looked at counts, also those that a predicate rejects.
             predicates=() if scan.with_locks else wanted.predicates,
-            table=TableRows(layouts.width, layouts.id_position, scan.table.id),
+            table=TableRows(layouts.width, layouts.id_position, scan.table.id, layouts.ids_above),
             limit=0 if keys_needed or scan.predicates else scan.limit or 0,
         )
         fields = _Fields(reader.schema, scan.table)

@@ -82,11 +82,16 @@ class ScanPredicate:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of one table within a hierarchy: keys of ``elements`` elements with ``table`` at ``position``."""
+    """Rows of one table within a hierarchy: keys of ``elements`` elements with ``table`` at ``position``.
+
+    ``above``: positions and ids of the tables on the way. Without them a sibling with more columns in its key may look
+    alike: one of these columns stands where the id does.
+    """
 
     elements: int
     position: int
     table: Value
+    above: tuple[tuple[int, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,10 @@ class ScanSpec:
             key_elements=table.elements if table else 0,
             table_element=tuples.encode((table.table,)) if table else b"",
             table_position=table.position if table else 0,
+            more_elements=[
+                pb.KeyElement(position=position, element=tuples.encode((value,)))
+                for position, value in (table.above if table else ())
+            ],
             batch_rows=self.batch_rows,
             protocol_version=PROTOCOL_VERSION,
             sketch=self.sketch.message() if self.sketch is not None else None,

@@ -7,26 +7,23 @@ from spanstore.scan.plan import KeyShape
 class KeyFilter:
     """Recognises the keys of a :class:`~spanstore.scan.plan.KeyShape`."""
 
-    __slots__ = ("_elements", "_position", "_table", "_value", "filters")
+    __slots__ = ("_elements", "_more", "_position", "_table", "_value", "filters")
 
     def __init__(self, shape: KeyShape) -> None:
         self._elements = shape.elements
         self._position = shape.position
         self._table = shape.table
         self._value = tuples.decode(shape.table)[0] if shape.table else None
-        self.filters = bool(shape.elements or shape.table)
+        self._more = [(position, tuples.decode(element)[0]) for position, element in shape.more]
+        self.filters = bool(shape.elements or shape.table or shape.more)
 
     def matches(self, parts: tuple[tuples.Value, ...]) -> bool:
         """Tell whether a key with these elements belongs to the table."""
         if self._elements and len(parts) != self._elements:
             return False
-        if not self._table:
-            return True
-        if len(parts) <= self._position:
+        if self._table and not _equal(parts, self._position, self._value):
             return False
-        found = parts[self._position]
-        # Equality within one type: True is 1 to Python.
-        return type(found) is type(self._value) and found == self._value
+        return not self._more or all(_equal(parts, position, value) for position, value in self._more)
 
     def next_candidate(self, key: bytes) -> bytes:
         """Return a key above ``key``, which does not match, such that nothing between the two matches."""
@@ -44,3 +41,8 @@ class KeyFilter:
             _, end = tuples.decode_prefix(key, self._elements)
             return tuples.successor(key[:end])
         return key + b"\x00"
+
+
+def _equal(parts: tuple[tuples.Value, ...], position: int, value: tuples.Value) -> bool:
+    """Compare one element within one type: True is 1 to Python."""
+    return len(parts) > position and type(parts[position]) is type(value) and parts[position] == value

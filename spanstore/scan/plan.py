@@ -67,12 +67,13 @@ class Predicate(msgspec.Struct, frozen=True):
 class KeyShape(msgspec.Struct, frozen=True):
     """Which keys are rows of the table: ``elements`` many tuple elements (0: any number).
 
-    And, unless ``table`` is empty, the encoded element ``table`` at ``position``.
+    And, unless ``table`` is empty, the encoded element ``table`` at ``position``, and those of ``more`` at theirs.
     """
 
     elements: int = 0
     table: bytes = b""
     position: int = 0
+    more: tuple[tuple[int, bytes], ...] = ()
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -130,6 +131,8 @@ def check_plan(plan: ScanPlan) -> None:
         literal(shape.table)
         if shape.elements and shape.position >= shape.elements:
             raise _invalid(f"a key of {shape.elements} elements has none at position {shape.position}")
+    for _, element in shape.more:
+        literal(element)
 
 
 def _check_sketch(sketch: Sketch) -> None:

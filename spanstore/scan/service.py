@@ -125,7 +125,12 @@ def plan_from_pb(request: pb.ScanRequest) -> ScanPlan:
         ranges=tuple((r.start, r.end) for r in request.ranges),
         columns=columns,
         predicates=predicates,
-        shape=KeyShape(request.key_elements, request.table_element, request.table_position),
+        shape=KeyShape(
+            request.key_elements,
+            request.table_element,
+            request.table_position,
+            tuple((item.position, item.element) for item in request.more_elements),
+        ),
         limit=request.limit,
         batch_rows=request.batch_rows,
         sketch=_sketch_from_pb(request.sketch) if request.HasField("sketch") else None,
