@@ -157,19 +157,19 @@ def with_cache(test: Any, **options: int) -> None:
 
 def test_figures_are_fetched_once_for_a_hierarchy_and_kept_for_a_while() -> None:
     async def test(cache: StatisticsCache, client: FakeClient, clock: ManualClock) -> None:
-        client.answer = counted(40, 400)
+        client.answer = counted(400_000, 4_000_000)
         first, second = await asyncio.gather(cache.fresh(SCHEMA, [ROOT, KID]), cache.fresh(SCHEMA, [KID, HISTORY]))
-        assert first.table(KID) == second.table(KID) == TableStats(40, 10.0)
+        assert first.table(KID) == second.table(KID) == TableStats(400_000, 10.0)
         assert first.table(ROOT) == first.table(HISTORY) == TableStats(0, 0.0)
         assert first.table(OTHER) is None
         assert client.asked == [WHOLE[0]]
         kid = ((ROOT.id, 2), (KID.id, 1))
         assert client.paths == [[((ROOT.id, 2),), kid, ((ROOT.id, 2), (HISTORY_ID, 2))]]
-        client.answer = counted(50)
+        client.answer = counted(500_000)
         clock.advance(59_000_000)
-        assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(40, 10.0)
+        assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(400_000, 10.0)
         clock.advance(2_000_000)
-        assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(50, 0.0)
+        assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(500_000, 0.0)
         assert len(client.asked) == 2
 
     with_cache(test)
