@@ -77,7 +77,7 @@ class ServerSection(Struct, frozen=True, kw_only=True):
     ] = 3_000
 
     def public_address(self, port: int = 0) -> str:
-        """Return where others reach this process, ``host:port``; ``port`` is what it listens on, if not as configured."""
+        """Return where others reach this process, ``host:port``; ``port``: what it listens on, if not as configured."""
         return self.advertise or f"{self.host}:{port or self.port}"
 
 
@@ -212,6 +212,20 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     statistics_ms: Annotated[
         int, Meta(ge=1, le=_DAY_MS, description="How old the statistics may be that queries are planned with.")
     ] = 60_000
+    distribute: Annotated[
+        Literal["auto", "off", "force"],
+        Meta(description="Whether queries run at slaves: the large ones, none, or all that the planner can spread."),
+    ] = "auto"
+    distribute_rows: Annotated[
+        int, Meta(ge=0, le=_INT64_MAX, description="Queries that examine fewer rows run on the f1server alone.")
+    ] = 5_000
+    broadcast_rows: Annotated[
+        int, Meta(ge=0, le=10_000_000, description="A side of a join with no more rows may go to every slave.")
+    ] = 10_000
+    force_join: Annotated[
+        Literal["none", "broadcast", "repartition"],
+        Meta(description="For tests: how distributed joins are made wherever that is possible."),
+    ] = "none"
 
 
 class MasterSection(Struct, frozen=True, kw_only=True):
