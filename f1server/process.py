@@ -16,7 +16,10 @@ from f1common.rpc.channels import ChannelCache
 from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
+from f1server.dist.coordinator import Coordinator
 from f1server.dist.pool import SlavePool
+from f1server.dist.queries import DistributedQueries
+from f1server.dist.statistics import StatisticsCache
 from f1server.service import F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner
@@ -64,7 +67,13 @@ class F1Process:
         )
         committer = Committer(self.client, self.leases, clock, rng, self._sql.evaluators())
         pessimistic = PessimisticTransactions(self.client, committer, self.leases, clock, rng)
-        self._sql.connect(committer, pessimistic)
+        statistics = StatisticsCache(self.client, clock, max_age_ms=config.f1server.statistics_ms)
+        coordinator = Coordinator(self.pool, self._sql.engine, self.client, channels, rng)
+        self._sql.connect(
+            committer,
+            pessimistic,
+            DistributedQueries(coordinator, self.pool, statistics, config.f1server, self._sql.executor),
+        )
         self.frontend = Frontend(
             Identity(config.server.name, config.server.zone, _version(), tuple(storage)),
             client=self.client,

@@ -25,6 +25,7 @@ from f1server.catalog.render import quoted
 from f1server.catalog.schema import ColumnType, Kind, Schema
 from f1server.catalog.statements import CreateTable, with_query_columns
 from f1server.catalog.store import SchemaStore
+from f1server.dist.queries import Choice, DistributedQueries
 from f1server.exec.dml import run_dml
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import ColumnInfo, Engine, QueryResult
@@ -32,7 +33,7 @@ from f1server.exec.rowwise import RowEvaluator
 from f1server.exec.show import show, text_result
 from f1server.history.table import with_history
 from f1server.plan.dml import PreparedDml, prepare_dml
-from f1server.plan.explain import as_text, explain
+from f1server.plan.explain import as_text, explain, explain_distributed
 from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare
 from f1server.plan.statements import (
     DmlStatement,
@@ -75,6 +76,15 @@ class SqlRequest:
     read_ts: int = 0
     writes: tuple[LogicalWrite, ...] = ()
     handle: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query as it was written, prepared and bound."""
+
+    text: str
+    prepared: Prepared
+    bound: BoundQuery
 
 
 @dataclass(slots=True)
@@ -123,11 +133,28 @@ class SqlRunner:
         self._engine = Engine(Duck(duck, self._executor))
         self._rowwise = RowEvaluator(self._engine.duck, clock)
         self._plans = PlanCache()
+        self._dist: DistributedQueries | None = None
         self._committer: Committer | None = None
         self._pessimistic: PessimisticTransactions | None = None
 
-    def connect(self, committer: Committer, pessimistic: PessimisticTransactions) -> None:
-        """Take the parts that are made after this one."""
+    @property
+    def engine(self) -> Engine:
+        """What evaluates queries."""
+        return self._engine
+
+    @property
+    def executor(self) -> ThreadPoolExecutor | None:
+        """Where what takes time is done; None: in place."""
+        return self._executor
+
+    def connect(
+        self,
+        committer: Committer,
+        pessimistic: PessimisticTransactions,
+        distributed: DistributedQueries | None = None,
+    ) -> None:
+        """Take the parts that are made after this one. ``distributed``: what knows the slaves."""
+        self._dist = distributed
         self._committer = committer
         self._pessimistic = pessimistic
 
@@ -137,6 +164,8 @@ class SqlRunner:
 
     async def close(self) -> None:
         """End everything that still runs."""
+        if self._dist is not None:
+            await self._dist.close()
         self._engine.duck.close()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -193,12 +222,12 @@ class SqlRunner:
     async def _query(self, request: SqlRequest, statement: QueryStatement) -> SqlAnswer:
         leased = await self._leases.current(request.database)
         schema = leased.schema
-        bound = await self._bind(schema, statement, request.params)
-        reader = await self._reader(request, leased, bound.as_of)
+        query = await self._bind(schema, statement, request.params)
+        reader = await self._reader(request, leased, query.bound.as_of)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
-            bound = await self._bind(readable, statement, request.params, keep=False)
+            query = await self._bind(readable, statement, request.params, keep=False)
         try:
-            result = await self._run(request, bound, reader)
+            result = await self._run(request, query, reader)
         except F1Error:
             await self._failed(request)
             raise
@@ -212,7 +241,13 @@ class SqlRunner:
             schema_version=schema.version,
         )
 
-    async def _run(self, request: SqlRequest, bound: BoundQuery, reader: RowReader) -> QueryResult:
+    async def _run(self, request: SqlRequest, query: "_Query", reader: RowReader) -> QueryResult:
+        plan = await self._choose(request, query)
+        if not isinstance(plan, str) and self._dist is not None:
+            done = await self._dist.run(plan, reader.timestamp)
+            if done is not None:
+                return done.result
+        bound = query.bound
         if request.kind == "OPTIMISTIC":
             bound = with_locks(bound)
         source = StorageSource(reader, self._client, locking=bound.locking)
@@ -223,9 +258,19 @@ class SqlRunner:
             result.batches = _given(batches)
         return result
 
+    async def _choose(self, request: SqlRequest, query: "_Query") -> Choice:
+        """Return the plan of a query for slaves, or why it runs here."""
+        if self._dist is None:
+            return "this server knows of no slaves"
+        if request.kind not in ("AUTOCOMMIT", "SNAPSHOT"):
+            return "its transaction notes or locks what it reads"
+        if request.writes:
+            return "its transaction has written"
+        return await self._dist.choose(query.text, query.prepared, query.bound, request.params, query.bound.now_us)
+
     async def _bind(
         self, schema: Schema, statement: QueryStatement, params: Sequence[Value], *, keep: bool = True
-    ) -> BoundQuery:
+    ) -> "_Query":
         shown = with_history(schema)
         kept = self._plans.get(shown, statement.sql) if keep else None
 
@@ -237,7 +282,8 @@ class SqlRunner:
         if keep and plan is not kept:
             self._plans.put(shown, statement.sql, plan)
         now_us = self._clock.sample().tt.latest
-        return await self._beside(statement.sql, lambda: plan.bind(params, now_us))
+        bound = await self._beside(statement.sql, lambda: plan.bind(params, now_us))
+        return _Query(statement.sql, plan, bound)
 
     async def _reader(self, request: SqlRequest, leased: Leased, as_of: int | None) -> RowReader:
         schema = leased.schema
@@ -390,7 +436,12 @@ class SqlRunner:
             now_us = self._clock.sample().tt.latest
             plan = explain(prepare_dml(with_history(schema), inner).bind(request.params, now_us))
         else:
-            plan = explain(await self._bind(schema, inner, request.params))
+            query = await self._bind(schema, inner, request.params)
+            choice = await self._choose(request, query)
+            if isinstance(choice, str):
+                plan = explain(query.bound, choice)
+            else:
+                plan = explain_distributed(choice, self._dist.workers() if self._dist is not None else 0)
         lines = [json.dumps(plan)] if statement.json else as_text(plan)
         return self._shown(statement.tag, schema, text_result(["plan"], [(line,) for line in lines]))
 

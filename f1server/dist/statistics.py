@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 _HISTORY_OWN = 2  # commit timestamp and commit id
 _SLOWNESS = 20
 """A sketch is kept for so many times as long as it took, at least."""
+_FEW_ROWS = 100_000
+_FEW_AGE_US = 1_000_000
+"""Small tables may be large soon, as while they are loaded, and are counted fast."""
 _AGAIN_US = 5_000_000
 """After a failure nobody tries again for so long."""
 _MOST_KEPT = 1_000
@@ -130,7 +133,10 @@ class StatisticsCache:
         else:
             now_us = self._clock.sample().boot_us
             entry.figures = Figures(keyspace, tuple(paths), sketch)
-            entry.until_us = now_us + max(self._max_age_us, _SLOWNESS * (now_us - entry.asked_us))
+            took_us = now_us - entry.asked_us
+            few = sum(stats.rows for stats in entry.figures.tables.values()) < _FEW_ROWS
+            age_us = min(self._max_age_us, _FEW_AGE_US) if few else self._max_age_us
+            entry.until_us = now_us + max(age_us, _SLOWNESS * took_us)
         finally:
             entry.task = None
 

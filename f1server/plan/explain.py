@@ -7,13 +7,14 @@ from typing import Any
 from f1common.encoding.values import Date, Timestamp
 from f1server.catalog.schema import Table
 from f1server.plan.dml import BoundDml
+from f1server.plan.parts import DistributedPlan, Part, Workers
 from f1server.plan.prepare import BoundQuery, PlannedScan
 from f1server.plan.scans import FieldWanted, KeySpan, Lookup, TableScan
 from f1server.rows.values import Value
 
 
-def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
-    """Return the plan of a statement as one object, which json can write."""
+def explain(bound: BoundQuery | BoundDml, why: str = "") -> dict[str, Any]:
+    """Return the plan of a statement that runs on one server as one object, which json can write. ``why`` it does."""
     operators: list[dict[str, Any]] = []
     query = bound.query if isinstance(bound, BoundDml) else bound
     if query is not None:
@@ -27,7 +28,7 @@ def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
             operators.insert(0, {"operator": "as of", "timestamp": query.as_of})
     if isinstance(bound, BoundDml):
         operators += _writes(bound)
-    reason = "the planner spreads no query yet"
+    reason = why or "only slaves run a query together"
     if isinstance(bound, BoundDml):
         reason = "statements that write run on one server"
     elif bound.picks is not None:
@@ -36,6 +37,34 @@ def explain(bound: BoundQuery | BoundDml) -> dict[str, Any]:
         "execution": "central",
         "reason": reason,
         "parts": [{"id": 0, "workers": 1, "inputs": [], "operators": operators}],
+    }
+
+
+def explain_distributed(plan: DistributedPlan, workers: int) -> dict[str, Any]:
+    """Return a distributed plan as one object, which json can write. ``workers``: slaves that are alive."""
+    return {
+        "execution": "distributed",
+        "reason": plan.reason,
+        "parts": [_part(part, workers) for part in plan.parts],
+    }
+
+
+def _part(part: Part, workers: int) -> dict[str, Any]:
+    aliases = {r: s.planned.alias for s in part.scans for r in s.planned.relations}
+    operators = [_scan(s.planned, aliases) | {"divided": s.divided} for s in part.scans]
+    operators += [dict(operator) for operator in part.operators]
+    operators.append({"operator": "evaluate", "engine": "duckdb", "sql": part.sql})
+    for output in part.outputs:
+        sent: dict[str, Any] = {"operator": "send", "part": output.consumer, "spread": str(output.spread)}
+        if output.keys:
+            sent["keys"] = list(output.keys)
+        operators.append(sent)
+    return {
+        "id": part.id,
+        "where": "f1server" if part.workers is Workers.SERVER else "slaves",
+        "workers": workers if part.workers is Workers.ALL else 1,
+        "inputs": sorted(set(part.inputs.values())),
+        "operators": operators,
     }
 
 
@@ -139,8 +168,13 @@ def as_text(plan: dict[str, Any]) -> list[str]:
     """Return a plan as lines for people."""
     lines = [f"{plan['execution']}: {plan['reason']}"]
     for part in plan["parts"]:
+        if "where" in part:
+            inputs = f", reads {', '.join(f'part {i}' for i in part['inputs'])}" if part["inputs"] else ""
+            who = "f1server" if part["where"] == "f1server" else f"{part['workers']} slave(s)"
+            lines.append(f"part {part['id']} on {who}{inputs}")
         for operator in part["operators"]:
             lines += _operator_lines(operator)
+        lines += [f"  {line}" for line in part.get("measured", ())]
     return lines
 
 

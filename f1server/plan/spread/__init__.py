@@ -1,5 +1,5 @@
 """How a query is spread over slaves."""
 
-from f1server.plan.spread.planner import SpreadOptions, Unspreadable, examined, spread
+from f1server.plan.spread.planner import SpreadOptions, Unspreadable, examined, is_short, spread
 
-__all__ = ["SpreadOptions", "Unspreadable", "examined", "spread"]
+__all__ = ["SpreadOptions", "Unspreadable", "examined", "is_short", "spread"]

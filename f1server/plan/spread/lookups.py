@@ -74,8 +74,8 @@ def _lookup(outer: Rel, inner: Rel, pairs: Sequence[Pair], planner: "Planner") -
     planned = inner.scans[0].planned
     table = planned.scan.table
     choices: list[tuple[Index | None, Sequence[FieldWanted], bool]] = [(None, key_parts(table), False)]
-    for index in usable_indexes(planner.normal.schema, table):
-        choices.append((index, index_parts(index), covers(table, index, planned.scan.columns)))
+    for usable in usable_indexes(planner.normal.schema, table):
+        choices.append((usable, index_parts(usable), covers(table, usable, planned.scan.columns)))
     best: Lookup | None = None
     for index, key, covering in choices:
         for scan in outer.scans:

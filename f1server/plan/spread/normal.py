@@ -21,7 +21,7 @@ OUTPUT = "f1_out"
 
 _SELECT_KEYS = frozenset(
     {"expressions", "from_", "joins", "laterals", "where", "group", "having", "order", "limit", "offset", "distinct"}
-    | {"with_", "windows", "locks"}
+    | {"with_", "windows", "locks", "hint"}
 )
 _DONE = "f1_normal"
 """Key of ``Expression.meta`` of a column that is written with its relation."""

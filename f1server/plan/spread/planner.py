@@ -8,7 +8,7 @@ from sqlglot import exp
 from f1server.history.table import is_history_table
 from f1server.plan.duckdb_sql import gaps, sql_of
 from f1server.plan.parts import DistributedPlan, Output, Part, PartScan, Spread, Workers
-from f1server.plan.prepare import BoundQuery, Prepared, message_bytes, planned_scans
+from f1server.plan.prepare import BoundQuery, PlannedScan, Prepared, message_bytes, planned_scans
 from f1server.plan.spread.blocks import Planner, Sealed
 from f1server.plan.spread.builder import Builder
 from f1server.plan.spread.estimates import examined_rows
@@ -37,6 +37,17 @@ def examined(query: BoundQuery, statistics: Statistics) -> float:
         examined_rows(statistics, planned.scan) if planned.lookup is None else float(planned.lookup.limit) / 10
         for planned in query.scans
     )
+
+
+def is_short(query: BoundQuery) -> bool:
+    """Does a query read every table by key, by what another one asks for, or by the beginning of a key or index?"""
+    return all(_is_limited(planned) for planned in query.scans)
+
+
+def _is_limited(planned: PlannedScan) -> bool:
+    scan = planned.scan
+    spans = scan.index_spans if scan.index is not None else scan.spans
+    return scan.empty or planned.lookup is not None or (bool(spans) and all(span.prefix for span in spans))
 
 
 def spread(
@@ -122,4 +133,4 @@ def _output(exchange: Exchange) -> Output:
     return Output(consumer, exchange.relation, exchange.spread, keys)
 
 
-__all__ = ["SpreadOptions", "Unspreadable", "examined", "spread"]
+__all__ = ["SpreadOptions", "Unspreadable", "examined", "is_short", "spread"]

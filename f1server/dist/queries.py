@@ -1,0 +1,111 @@
+"""Whether a query runs at slaves, and how: what the SQL layer asks.
+
+A query that reads a few rows by key runs on the server that took it; one that examines many is spread, if there are
+slaves and the planner can cut it into parts (F1 section 8.1). ``/*+ CENTRAL */`` and ``/*+ DISTRIBUTED */`` in a
+statement decide for it.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from f1common.config import F1ServerSection
+from f1common.errors import Code, F1Error
+from f1server.dist.coordinator import Coordinator, DistributedResult, Pool, SpreadFailed
+from f1server.dist.statistics import StatisticsCache
+from f1server.plan.parts import DistributedPlan
+from f1server.plan.prepare import BoundQuery, Prepared
+from f1server.plan.spread import SpreadOptions, Unspreadable, examined, is_short, spread
+from f1server.plan.spread.joins import JoinOptions
+
+__all__ = ["Choice", "DistributedQueries"]
+
+_log = logging.getLogger(__name__)
+_HINT = re.compile(r"/\*\+\s*(CENTRAL|DISTRIBUTED)\s*\*/", re.IGNORECASE)
+_FINAL = frozenset({Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.SNAPSHOT_TOO_OLD})
+"""What a central run would only meet again."""
+
+Choice = DistributedPlan | str
+"""A plan for slaves, or why the query runs centrally."""
+
+
+class DistributedQueries:
+    """Chooses and runs, for one f1server."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        pool: Pool,
+        statistics: StatisticsCache,
+        config: F1ServerSection,
+        executor: Executor | None,
+    ) -> None:
+        """``executor``: where plans are made, beside the event loop; None: in place."""
+        self._coordinator = coordinator
+        self._pool = pool
+        self._statistics = statistics
+        self._mode = config.distribute
+        joins = JoinOptions(config.broadcast_rows, config.force_join if config.force_join != "none" else "")
+        self._options = SpreadOptions(config.distribute, config.distribute_rows, joins)
+        self._executor = executor
+
+    async def choose(
+        self, text: str, query: Prepared, bound: BoundQuery, params: Sequence[object], now_us: int
+    ) -> Choice:
+        """Return a distributed plan, or the reason for a central run. Raises F1Error as planning does."""
+        hint = _HINT.search(text)
+        mode = {"central": "off", "distributed": "force"}.get(hint[1].lower(), "") if hint else self._mode
+        if bound.picks is not None:
+            return "only keys: there is nothing to evaluate"
+        if mode == "off":
+            return "the statement asks for it" if hint else "distribution is turned off (f1server.distribute)"
+        if not bound.scans:
+            return "no table is read"
+        if mode != "force" and is_short(bound):
+            return "every table is read by key or index"
+        if not self._pool.live():
+            return "no slave is alive"
+        statistics = await self._statistics.fresh(query.schema, [s.scan.table for s in bound.scans])
+        rows = examined(bound, statistics)
+        if mode != "force" and rows < self._options.least_rows:
+            return f"about {rows:,.0f} rows are examined: fewer than {self._options.least_rows:,} (distribute_rows)"
+
+        def plan() -> Choice:
+            try:
+                return spread(query, params, now_us, statistics, self._options)
+            except Unspreadable as error:
+                return f"the planner does not spread it: {error}"
+            except RecursionError:
+                return "the planner does not spread it: it is nested too deeply"
+
+        found = await self._beside(plan)
+        if isinstance(found, str):
+            return found
+        asked = "the statement asks for it" if hint else f"about {rows:,.0f} rows are examined"
+        return DistributedPlan(found.schema, found.parts, found.columns, asked)
+
+    async def _beside(self, work: Callable[[], Choice]) -> Choice:
+        if self._executor is None:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def workers(self) -> int:
+        """Return how many slaves a query that began now would use."""
+        return len(self._pool.live())
+
+    async def run(self, plan: DistributedPlan, timestamp: int) -> DistributedResult | None:
+        """Run a plan; None: run the query centrally, which works or says what is wrong with it. Raises F1Error."""
+        division = await self._statistics.division(plan.schema, [s for part in plan.parts for s in part.scans])
+        try:
+            return await self._coordinator.run(plan, timestamp=timestamp, clips=division.clips)
+        except SpreadFailed as error:
+            if error.code in _FINAL:
+                raise F1Error(error.code, error.message, details=error.details) from error
+            _log.warning("a distributed query runs centrally: %s", error)
+            return None
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await self._statistics.close()
