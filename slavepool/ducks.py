@@ -6,12 +6,9 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 
 from f1common.errors import Code, F1Error
-from f1common.observe.logs import get_logger
 from f1server.exec.duck import Duck, DuckConfig
 
 __all__ = ["Ducks"]
-
-_log = get_logger(__name__)
 
 _WAIT_S = 1.0
 
@@ -27,6 +24,7 @@ class Ducks:
         self._room = asyncio.Semaphore(most)
         self._idle: list[Duck] = []
         self._all: set[Duck] = set()
+        self._condemned: set[Duck] = set()
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Duck]:
@@ -47,19 +45,17 @@ class Ducks:
             self._room.release()
 
     def _give_back(self, duck: Duck) -> None:
-        """Keep a DuckDB for the next query, unless an error of its own has made it useless."""
-        try:
-            connection = duck.connection()
-            try:
-                connection.table("SELECT 1")
-            finally:
-                connection.close()
-        except Exception as error:
-            _log.warning("a DuckDB is of no use any more", reason=str(error))
+        """Keep a DuckDB for the next query."""
+        if duck in self._condemned:
+            self._condemned.discard(duck)
             self._all.discard(duck)
             duck.close()
-        else:
+        elif duck in self._all:
             self._idle.append(duck)
+
+    def condemn(self, duck: Duck) -> None:
+        """Let a DuckDB go when its query has ended: some errors leave one useless, whichever they are."""
+        self._condemned.add(duck)
 
     async def _make(self) -> Duck:
         def make() -> Duck:

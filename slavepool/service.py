@@ -134,6 +134,8 @@ class PartService(stubs.SlaveServicer):
             finally:
                 # A cancelled handler is cancelled once: what follows runs to its end.
                 self._sent.inc(run.tally.sent_bytes)
+                if run.failed.done():
+                    self._ducks.condemn(duck)
                 await run.close()
                 del self._runs[assignment.key]
                 self._running.set(len(self._runs))

@@ -77,11 +77,11 @@ class Dealer:
 
 
 def _by_number(rows: Any, numbers: Any, count: int) -> list[Any]:
-    """Return the rows for each number below ``count``: sorted by it once, then cut."""
+    """Return the rows for each number below ``count``, each share in memory of its own: most are soon given away."""
     found = numbers.to_numpy(zero_copy_only=False)
     borders = np.concatenate(([0], np.cumsum(np.bincount(found, minlength=count))))
-    ordered = rows.take(pa.array(np.argsort(found, kind="stable")))
-    return [ordered.slice(low, high - low) for low, high in pairwise(borders.tolist())]
+    order = pa.array(np.argsort(found, kind="stable"))
+    return [rows.take(order.slice(low, high - low)) for low, high in pairwise(borders.tolist())]
 
 
 def cut(batch: Any, max_rows: int, max_bytes: int) -> Iterator[Any]:

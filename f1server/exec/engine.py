@@ -116,8 +116,7 @@ class Engine:
             by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
             for scan in now:
                 collector = self.collector(connection, scan.relation, _scan_schema(schema, scan))
-                async for batch in by_relation.get(scan.relation) or _nothing():
-                    await collector.add(_named(batch, collector.schema))
+                await _drain(by_relation.get(scan.relation), collector)
                 kept.update(dict.fromkeys(scan.relations, await collector.finish()))
                 done.append(collector)
                 for view in scan.views:
@@ -168,10 +167,17 @@ async def _stopped(future: "asyncio.Future[Any]", connection: Connection | None)
             pass
 
 
-async def _nothing() -> AsyncIterator[Any]:
-    batches: tuple[Any, ...] = ()
-    for batch in batches:
-        yield batch
+async def _drain(stream: AsyncIterator[Any] | None, collector: Collector) -> None:
+    """Take over all rows of a scan. It ends with this call, also if that fails or is cancelled."""
+    if stream is None:
+        return
+    try:
+        async for batch in stream:
+            await collector.add(_named(batch, collector.schema))
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def looked_up(schema: Schema, planned: PlannedScan, kept: Mapping[str, Any]) -> PlannedScan:
