@@ -32,10 +32,13 @@ from f1server.plan.statements import (
     Statement,
     parse,
 )
+from f1server.plan.spread import SpreadOptions, Unspreadable, spread
+from f1server.plan.spread.joins import JoinOptions
 from f1server.rows.defaults import fill_defaults
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
 from f1server.testing.memory import MemoryTables
+from f1server.testing.spread import LocalRun, MemoryStatistics
 
 _START_US = 1_700_000_000_000_000
 
@@ -43,7 +46,22 @@ _START_US = 1_700_000_000_000_000
 class EmbeddedDatabase:
     """Schema and rows of one database."""
 
-    def __init__(self, *, duck: Duck | None = None, rules_off: Sequence[str] = (), batch_rows: int = 1024) -> None:
+    def __init__(
+        self,
+        *,
+        duck: Duck | None = None,
+        rules_off: Sequence[str] = (),
+        batch_rows: int = 1024,
+        joins: JoinOptions | None = None,
+        workers: int = 3,
+    ) -> None:
+        """``joins``: every query that can be spread is, over ``workers``, with joins made so."""
+        self.joins = joins
+        self.workers = workers
+        self.spread = 0
+        """How many queries were spread."""
+        self.central: list[str] = []
+        """Why the others that read tables were not."""
         self.schema = Schema("embedded")
         self.rules_off = tuple(rules_off)
         self.tables = MemoryTables(batch_rows)
@@ -99,8 +117,20 @@ class EmbeddedDatabase:
         return prepared
 
     async def _query(self, statement: QueryStatement, params: Sequence[object]) -> QueryResult:
-        bound = self._prepared(statement).bind(params, self.now_us, self.rules_off)
-        return await self.engine.run_query(bound, self.tables.source(self.schema))
+        prepared = self._prepared(statement)
+        source = self.tables.source(self.schema)
+        if self.joins is not None and prepared.tables:
+            statistics = MemoryStatistics(self.tables)
+            options = SpreadOptions("force", 0, self.joins)
+            try:
+                plan = spread(prepared, params, self.now_us, statistics, options, self.rules_off)
+            except Unspreadable as error:
+                self.central.append(f"{error}: {statement.sql}")
+            else:
+                self.spread += 1
+                return await LocalRun(self.engine, source, self.workers, self.tables.batch_rows).run(plan)
+        bound = prepared.bind(params, self.now_us, self.rules_off)
+        return await self.engine.run_query(bound, source)
 
     async def _dml(self, statement: DmlStatement, params: Sequence[object]) -> tuple[QueryResult | None, int]:
         prepared: PreparedDml = prepare_dml(self.schema, statement)

@@ -108,7 +108,7 @@ def _part(draft: Draft, query: Prepared, params: Sequence[object], now_us: int) 
     sql, bound = gaps(sql_of(draft.select)).fill(
         params, now_us, lambda name, value: message_bytes(query.schema, name, value)
     )
-    functions = tuple(function for function in query.functions if function.name in sql)
+    functions = tuple(function for function in query.functions if function.name in sql.lower())
     return Part(
         draft.number,
         sql,

@@ -20,6 +20,7 @@ import pytest
 from f1common.errors import F1Error
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.plan.rules import RULE_NAMES
+from f1server.plan.spread.joins import JoinOptions
 from f1server.testing.embedded import Connection, EmbeddedDatabase
 
 FILES = sorted((Path(__file__).parents[2] / "golden" / "sql").glob("*.slt"))
@@ -128,3 +129,20 @@ def test_answers_without_a_rule(path: Path, off: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_answers_from_small_batches(path: Path, rows: int) -> None:
     run(path, EmbeddedDatabase(duck=duck(), batch_rows=rows))
+
+
+JOINS = {
+    "small sides go everywhere": JoinOptions(broadcast_rows=3),
+    "broadcast": JoinOptions(force="broadcast"),
+    "repartition": JoinOptions(broadcast_rows=0, force="repartition"),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("joins", JOINS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_answers_of_several_workers(path: Path, joins: str, workers: int) -> None:
+    """Queries that are spread answer as others do, with batches of two rows."""
+    database = EmbeddedDatabase(duck=duck(), batch_rows=2, joins=JOINS[joins], workers=workers)
+    run(path, database)
+    assert database.spread >= len(database.central), "\n".join(database.central)
