@@ -25,6 +25,8 @@ from f1server.catalog.render import quoted
 from f1server.catalog.schema import ColumnType, Kind, Schema
 from f1server.catalog.statements import CreateTable, with_query_columns
 from f1server.catalog.store import SchemaStore
+from f1server.dist.coordinator import DistributedResult
+from f1server.dist.measures import add_measures
 from f1server.dist.queries import Choice, DistributedQueries
 from f1server.exec.dml import run_dml
 from f1server.exec.duck import Duck, DuckConfig
@@ -85,6 +87,16 @@ class _Query:
     text: str
     prepared: Prepared
     bound: BoundQuery
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A query that runs: as what, its result, why there or by which plan, and what slaves did of it."""
+
+    bound: BoundQuery
+    result: QueryResult
+    choice: Choice
+    done: DistributedResult | None = None
 
 
 @dataclass(slots=True)
@@ -220,17 +232,8 @@ class SqlRunner:
     # ------------------------------------------------------------------ queries
 
     async def _query(self, request: SqlRequest, statement: QueryStatement) -> SqlAnswer:
-        leased = await self._leases.current(request.database)
-        schema = leased.schema
-        query = await self._bind(schema, statement, request.params)
-        reader = await self._reader(request, leased, query.bound.as_of)
-        if (readable := readable_at(schema, reader.timestamp)) is not schema:
-            query = await self._bind(readable, statement, request.params, keep=False)
-        try:
-            result = await self._run(request, query, reader)
-        except F1Error:
-            await self._failed(request)
-            raise
+        schema, reader, ran = await self._started(request, statement)
+        result = ran.result
         return SqlAnswer(
             tag=statement.tag,
             columns=tuple(_info(c) for c in result.columns),
@@ -241,12 +244,27 @@ class SqlRunner:
             schema_version=schema.version,
         )
 
-    async def _run(self, request: SqlRequest, query: "_Query", reader: RowReader) -> QueryResult:
-        plan = await self._choose(request, query)
-        if not isinstance(plan, str) and self._dist is not None:
-            done = await self._dist.run(plan, reader.timestamp)
+    async def _started(self, request: SqlRequest, statement: QueryStatement) -> tuple[Schema, RowReader, "_Ran"]:
+        """Start a query in its transaction, as of its moment."""
+        leased = await self._leases.current(request.database)
+        schema = leased.schema
+        query = await self._bind(schema, statement, request.params)
+        reader = await self._reader(request, leased, query.bound.as_of)
+        if (readable := readable_at(schema, reader.timestamp)) is not schema:
+            query = await self._bind(readable, statement, request.params, keep=False)
+        try:
+            return schema, reader, await self._run(request, query, reader)
+        except F1Error:
+            await self._failed(request)
+            raise
+
+    async def _run(self, request: SqlRequest, query: "_Query", reader: RowReader) -> "_Ran":
+        choice = await self._choose(request, query)
+        if not isinstance(choice, str) and self._dist is not None:
+            done = await self._dist.run(choice, reader.timestamp)
             if done is not None:
-                return done.result
+                return _Ran(query.bound, done.result, choice, done)
+            choice = "slaves could not run it: the log says why"
         bound = query.bound
         if request.kind == "OPTIMISTIC":
             bound = with_locks(bound)
@@ -256,7 +274,7 @@ class SqlRunner:
             # A point read streams from storage; the read set must be complete before it is answered.
             batches = [batch async for batch in result.batches]
             result.batches = _given(batches)
-        return result
+        return _Ran(bound, result, choice)
 
     async def _choose(self, request: SqlRequest, query: "_Query") -> Choice:
         """Return the plan of a query for slaves, or why it runs here."""
@@ -432,7 +450,9 @@ class SqlRunner:
     async def _explain(self, request: SqlRequest, statement: ExplainStatement) -> SqlAnswer:
         schema = (await self._leases.current(request.database)).schema
         inner = statement.statement
-        if isinstance(inner, DmlStatement):
+        if statement.analyze:
+            plan = await self._analyze(request, inner)
+        elif isinstance(inner, DmlStatement):
             now_us = self._clock.sample().tt.latest
             plan = explain(prepare_dml(with_history(schema), inner).bind(request.params, now_us))
         else:
@@ -442,6 +462,30 @@ class SqlRunner:
                 plan = explain(query.bound, choice)
             else:
                 plan = explain_distributed(choice, self._dist.workers() if self._dist is not None else 0)
+        return self._planned(statement, schema, plan)
+
+    async def _analyze(self, request: SqlRequest, inner: QueryStatement | DmlStatement) -> dict[str, object]:
+        """Run a query, keep nothing of its result, and return its plan with what it cost."""
+        if isinstance(inner, DmlStatement):
+            text = f"EXPLAIN ANALYZE {inner.tag} would write: use EXPLAIN, or analyze the query that it begins with"
+            raise F1Error(Code.INVALID_ARGUMENT, text)
+        began_us = self._clock.sample().boot_us
+        _, _, ran = await self._started(request, inner)
+        rows = 0
+        try:
+            async for batch in ran.result.batches:
+                rows += batch.num_rows
+        finally:
+            ran.result.close()
+        took_us = self._clock.sample().boot_us - began_us
+        if ran.done is None or isinstance(ran.choice, str):
+            plan = explain(ran.bound, ran.choice if isinstance(ran.choice, str) else "")
+        else:
+            plan = explain_distributed(ran.choice, len(ran.done.stats.workers))
+            add_measures(plan, ran.done.stats)
+        return plan | {"measured": {"rows": rows, "ms": round(took_us / 1000, 1)}}
+
+    def _planned(self, statement: ExplainStatement, schema: Schema, plan: dict[str, object]) -> SqlAnswer:
         lines = [json.dumps(plan)] if statement.json else as_text(plan)
         return self._shown(statement.tag, schema, text_result(["plan"], [(line,) for line in lines]))
 

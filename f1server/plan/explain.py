@@ -174,8 +174,22 @@ def as_text(plan: dict[str, Any]) -> list[str]:
             lines.append(f"part {part['id']} on {who}{inputs}")
         for operator in part["operators"]:
             lines += _operator_lines(operator)
-        lines += [f"  {line}" for line in part.get("measured", ())]
+        lines += [f"  {_measured(one)}" for one in part.get("measured", ())]
+    if "measured" in plan:
+        lines.append(f"{plan['measured']['rows']:,} rows in {plan['measured']['ms']:,} ms")
     return lines
+
+
+def _measured(one: Mapping[str, Any]) -> str:
+    """Return what a part cost at one worker as a line."""
+    read = sum(r["rows"] for r in one["read"])
+    text = f"at {one['worker']}: {read:,} rows in, {one['rows']:,} out"
+    sent = [f"{s['bytes']:,} bytes to {s['to']}" for s in one["sent"]]
+    if sent:
+        text += ", " + ", ".join(sent)
+    if any(r["spooled"] for r in one["read"]):
+        text += ", spilled to disk"
+    return f"{text}; scan {one['scan_ms']} ms, input {one['input_ms']} ms, evaluate {one['evaluate_ms']} ms"
 
 
 def _operator_lines(operator: dict[str, Any]) -> list[str]:

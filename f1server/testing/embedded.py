@@ -23,6 +23,8 @@ from f1server.exec.show import show, text_result
 from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.explain import as_text, explain
 from f1server.plan.prepare import PlanCache, Prepared, prepare
+from f1server.plan.spread import SpreadOptions, Unspreadable, spread
+from f1server.plan.spread.joins import JoinOptions
 from f1server.plan.statements import (
     DmlStatement,
     ExplainStatement,
@@ -32,8 +34,6 @@ from f1server.plan.statements import (
     Statement,
     parse,
 )
-from f1server.plan.spread import SpreadOptions, Unspreadable, spread
-from f1server.plan.spread.joins import JoinOptions
 from f1server.rows.defaults import fill_defaults
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
