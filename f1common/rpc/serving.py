@@ -142,11 +142,12 @@ async def serve_requests(
 
     The server's hello, a batch without responses, answers the client's once ``unpack`` has accepted it.
     ``handle(request, reply)`` is called for each request in order, without waiting for answers. The response that
-    ``reply`` takes carries the request's id already. Reading stops while ``max_in_flight`` requests, or up to one
-    batch more, are unanswered. When ``draining`` is set, reading stops for good and the stream ends after the last
-    answer. Answers for a client that is gone are dropped. ``fail`` makes a response of an error: with it an exception
-    of ``handle`` answers its request alone; without it that ends the stream. An error of ``unpack`` always does. What
-    ends the stream is raised, for :func:`f1common.rpc.status.maps_errors` to tell the client.
+    ``reply`` takes carries the request's id already. Reading stops while ``max_in_flight`` requests, or up to one batch
+    more, are unanswered. When ``draining`` is set, reading stops for good and the stream ends, in order, after the last
+    answer: the client may rely on that what it has no answer to was not read. Answers for a client that is gone are
+    dropped. ``fail`` makes a response of an error: with it an exception of ``handle`` answers its request alone;
+    without it that ends the stream. An error of ``unpack`` always does. What ends the stream is raised, for
+    :func:`f1common.rpc.status.maps_errors` to tell the client.
     """
     bounds = StreamLimits(max_in_flight, limits.max_batch_messages, limits.max_batch_bytes, limits.max_message_bytes)
     session: _Session[Req, Resp] = _Session(context, unpack, pack, handle, fail, bounds)
@@ -165,6 +166,8 @@ async def serve_requests(
             writer.result()
         except _CLIENT_GONE as failure:
             _log.debug("a client's stream broke", reason=str(failure))
+            # An end in order tells the client that what it has no answer to was not read; this is none.
+            context.set_code(grpc.StatusCode.UNAVAILABLE)
     finally:
         session.gone = True
         await _quietly_stop(session, tasks)

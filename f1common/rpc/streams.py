@@ -137,7 +137,8 @@ class RequestStream(Generic[Req, Resp]):
         Raises F1Error: OVERLOADED beyond ``max_in_flight`` (nothing was sent), OUT_OF_RANGE for a request too large for
         a message, DEADLINE_EXCEEDED after ``timeout_s`` seconds, UNAVAILABLE when the stream broke or cannot be
         opened, what the server ended the stream with (VERSION_MISMATCH, UNAUTHENTICATED, ...), CANCELLED when closed.
-        Each is ambiguous exactly if the request was handed over. A response that comes too late is dropped.
+        Each is ambiguous exactly if the request was handed over, unless the server ended the stream in order, as when
+        it drains: then it has answered all that it read. A response that comes too late is dropped.
         """
         pending = self._enqueue(request)
         timer = None
@@ -191,16 +192,16 @@ class RequestStream(Generic[Req, Resp]):
             if not self._queue:
                 self._queued.clear()  # the callers gave up meanwhile
                 continue
-            error = await self._converse()
+            error, in_order = await self._converse()
             self._not_before_s = loop.time() + self._backoff.next_s()
-            self._fail_all(error)
+            self._fail_all(error, unread=in_order)
 
-    async def _converse(self) -> F1Error:
-        """Run one call of the stream to its end and return why it ended."""
+    async def _converse(self) -> tuple[F1Error, bool]:
+        """Run one call of the stream to its end; return why it ended, and whether the server ended it in order."""
         try:
             call = self._open_call()
         except Exception as error:
-            return F1Error(Code.UNAVAILABLE, f"cannot call {self._name}: {error}")
+            return F1Error(Code.UNAVAILABLE, f"cannot call {self._name}: {error}"), False
         accepted = asyncio.Event()
         reader = asyncio.create_task(self._read(call, accepted))
         writer = asyncio.create_task(self._write(call, accepted))
@@ -208,7 +209,8 @@ class RequestStream(Generic[Req, Resp]):
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if not reader.done():
                 await asyncio.wait((reader,), timeout=_STATUS_WAIT_S)
-            return self._reason(reader, writer)
+            in_order = reader.done() and not reader.cancelled() and reader.exception() is None
+            return self._reason(reader, writer), in_order
         finally:
             reader.cancel()
             writer.cancel()
@@ -275,7 +277,8 @@ class RequestStream(Generic[Req, Resp]):
                 text = f"{type(failure).__name__} in the stream"
         return F1Error(Code.UNAVAILABLE, f"the stream to {self._name} broke: {text}")
 
-    def _fail_all(self, reason: F1Error) -> None:
+    def _fail_all(self, reason: F1Error, *, unread: bool = False) -> None:
+        """Fail all requests; ``unread``: the server has certainly not read those without an answer."""
         failed = list(self._pending.values())
         self._pending.clear()
         self._queue.clear()
@@ -288,7 +291,7 @@ class RequestStream(Generic[Req, Resp]):
                         reason.code,
                         reason.message,
                         retryable=reason.retryable,
-                        ambiguous=pending.handed,
+                        ambiguous=pending.handed and not unread,
                         details=reason.details,
                     )
                 )

@@ -176,6 +176,29 @@ def test_answers_for_a_client_that_is_gone_are_dropped() -> None:
     asyncio.run(scenario())
 
 
+def test_what_a_draining_server_did_not_read_was_certainly_not_done() -> None:
+    async def scenario() -> None:
+        draining = asyncio.Event()
+        server = Server(max_in_flight=1, draining=draining)
+        async with connected(server.session) as channel:
+            stream = request_stream(channel)
+            read = asyncio.create_task(stream.call(Request(text="read")))
+            await until(lambda: len(server.waiting) == 1)
+            unread = asyncio.create_task(stream.call(Request(text="unread")))
+            await until(lambda: stream.in_flight == 2 and stream.queued == 0)
+            draining.set()
+            for _ in range(10):
+                await asyncio.sleep(0)  # the session takes notice
+            server.answer_all()
+            assert (await read).text == "read"
+            error = await outcome(unread)
+            assert (error.code, error.retryable, error.ambiguous) == (Code.UNAVAILABLE, True, False)
+            assert server.waiting == []
+            await stream.close()
+
+    asyncio.run(scenario())
+
+
 def test_timeout_is_ambiguous_once_handed_over_and_the_late_answer_is_dropped() -> None:
     async def scenario() -> None:
         server = Server()
