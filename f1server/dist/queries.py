@@ -47,8 +47,9 @@ class DistributedQueries:
         self._pool = pool
         self._statistics = statistics
         self._mode = config.distribute
-        joins = JoinOptions(config.broadcast_rows, config.force_join if config.force_join != "none" else "")
-        self._options = SpreadOptions(config.distribute, config.distribute_rows, joins)
+        self._force = "" if config.force_join == "none" else config.force_join
+        self._broadcast_rows = config.broadcast_rows
+        self._least_rows = config.distribute_rows
         self._executor = executor
 
     async def choose(
@@ -65,16 +66,18 @@ class DistributedQueries:
             return "no table is read"
         if mode != "force" and is_short(bound):
             return "every table is read by key or index"
-        if not self._pool.live():
+        workers = self.workers()
+        if not workers:
             return "no slave is alive"
         statistics = await self._statistics.fresh(query.schema, [s.scan.table for s in bound.scans])
         rows = examined(bound, statistics)
-        if mode != "force" and rows < self._options.least_rows:
-            return f"about {rows:,.0f} rows are examined: fewer than {self._options.least_rows:,} (distribute_rows)"
+        if mode != "force" and rows < self._least_rows:
+            return f"about {rows:,.0f} rows are examined: fewer than {self._least_rows:,} (distribute_rows)"
+        options = SpreadOptions(mode, self._least_rows, JoinOptions(self._broadcast_rows, self._force, workers))
 
         def plan() -> Choice:
             try:
-                return spread(query, params, now_us, statistics, self._options)
+                return spread(query, params, now_us, statistics, options)
             except Unspreadable as error:
                 return f"the planner does not spread it: {error}"
             except RecursionError:

@@ -93,6 +93,9 @@ class Committer:
             except Conflict:
                 raise
             except F1Error as error:
+                if loop.time() >= end and error.code is Code.FENCED:
+                    text = "the commit did not get done within a schema lease: the servers are overloaded; run it again"
+                    raise F1Error(Code.ABORTED, text) from error
                 if loop.time() >= end or not await self._may_retry(database, error, version):
                     raise
                 await self._end_attempt(database, request, attempt, error)

@@ -1,5 +1,6 @@
 """TPC-H: data loaded by the command line, flat and as a hierarchy; all 22 queries answer what DuckDB answers."""
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,18 +88,41 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory, small: Oracle) -> Iterator[Database]:
     """A cluster with a small data set in each shape, in a database of that name."""
-    with running(tmp_path_factory.mktemp("tpch")) as database:
+    with running(tmp_path_factory.mktemp("tpch"), "--slaves", "2") as database:
         for shape in tpch.SHAPES:
             load(database, shape, small)
         yield database
 
 
+HINTS = ("/*+ DISTRIBUTED */", "/*+ CENTRAL */")
+
+
+@pytest.mark.parametrize("hint", HINTS)
 @pytest.mark.parametrize("shape", tpch.SHAPES)
-def test_every_query_answers_what_duckdb_answers(database: Database, small: Oracle, shape: str) -> None:
+def test_every_query_answers_what_duckdb_answers(database: Database, small: Oracle, shape: str, hint: str) -> None:
     texts = tpch.queries(small.scale)
     with database.connect(shape) as connection:
         for number in QUERIES:
-            assert_same(query(connection, texts[number]), small.answers[number])
+            assert_same(query(connection, f"{hint} {texts[number]}"), small.answers[number])
+
+
+@pytest.mark.parametrize("shape", tpch.SHAPES)
+def test_queries_are_spread_without_being_asked(database: Database, small: Oracle, shape: str) -> None:
+    """At least 18 of the 22, and then no row of a table comes to the f1server."""
+    texts = tpch.queries(small.scale)
+    spread = []
+    with database.connect(shape) as connection:
+        for number in QUERIES:
+            found = query(connection, f"EXPLAIN (FORMAT JSON) {texts[number]}")
+            plan = json.loads(found.column(0)[0].as_py())
+            if plan["execution"] != "distributed":
+                continue
+            (root,) = [part for part in plan["parts"] if part["where"] == "f1server"]
+            assert not [o for o in root["operators"] if o["operator"] == "scan"]
+            producers = [part for part in plan["parts"] if part["id"] in root["inputs"]]
+            assert all(part["where"] == "slaves" for part in producers)
+            spread.append(number)
+    assert len(spread) >= 18, spread
 
 
 def test_loads_are_in_the_change_history(database: Database, small: Oracle) -> None:
@@ -116,8 +140,9 @@ def test_loads_are_in_the_change_history(database: Database, small: Oracle) -> N
 def test_every_query_at_the_tenth_scale(tmp_path: Path, shape: str) -> None:
     oracle = ask_duckdb(tmp_path, LARGE)
     texts = tpch.queries(oracle.scale)
-    with running(tmp_path) as database:
+    with running(tmp_path, "--slaves", "2") as database:
         load(database, shape, oracle)
         with database.connect(shape) as connection:
             for number in QUERIES:
-                assert_same(query(connection, texts[number]), oracle.answers[number])
+                for hint in HINTS:
+                    assert_same(query(connection, f"{hint} {texts[number]}"), oracle.answers[number])

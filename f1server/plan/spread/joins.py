@@ -21,10 +21,11 @@ _BIG_BROADCAST = 2_000_000
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
     """``broadcast_rows``: a side of no more rows may be sent to all workers. ``force``: broadcast or repartition
-    wherever that is right, for tests."""
+    wherever that is right, for tests. ``workers``: how many there will be, about."""
 
     broadcast_rows: int = 10_000
     force: str = ""
+    workers: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,11 @@ class Joiner:
         """Let rows that join be at one worker."""
         if self._is_local(left, right, side, pairs):
             return left, right
-        if self._may_broadcast(right, left, side in ("", "LEFT"), pairs):
+        stays = matching(left.dist, pairs) is not None
+        if self._may_broadcast(right, left, side in ("", "LEFT"), pairs, stays):
             return left, self._broadcast(right, keep)
-        if self._may_broadcast(left, right, side in ("", "RIGHT"), pairs):
+        stays = matching(right.dist, pairs, flip=True) is not None
+        if self._may_broadcast(left, right, side in ("", "RIGHT"), pairs, stays):
             return self._broadcast(left, keep), right
         if not pairs:
             return self._gather(left, keep), self._gather(right, keep)
@@ -123,8 +126,9 @@ class Joiner:
             return True
         return together(left.dist, right.dist, pairs)
 
-    def _may_broadcast(self, small: Rel, other: Rel, right_side: bool, pairs: Sequence[Pair]) -> bool:
-        if not right_side or other.dist.placement in (Placement.ONE, Placement.COPY):
+    def _may_broadcast(self, small: Rel, other: Rel, right: bool, pairs: Sequence[Pair], stays: bool) -> bool:
+        """``right``: would the answer be right? ``stays``: need the other side's rows not move for a repartition?"""
+        if not right or other.dist.placement in (Placement.ONE, Placement.COPY):
             return False
         if not pairs:
             if small.rows > _BIG_BROADCAST:
@@ -132,7 +136,9 @@ class Joiner:
             return True
         if self.options.force:
             return self.options.force == "broadcast"
-        return small.rows <= self.options.broadcast_rows and small.rows <= other.rows
+        moved = small.rows + (0.0 if stays else other.rows)
+        # Each copy of a row is sent, and put into a hash table: that counts twice.
+        return small.rows <= self.options.broadcast_rows and 2 * small.rows * self.options.workers <= moved
 
     def _broadcast(self, rel: Rel, keep: set[Ref]) -> Rel:
         return rel if rel.dist.placement is Placement.COPY else self.builder.close(rel, keep, Spread.BROADCAST)
