@@ -52,7 +52,8 @@ class SlaveRun:
         self._evaluations = {part.id: self._evaluation(part) for part in assignment.own_parts}
         self._receiving: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._ended = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set when the run is closed, by whomever."""
 
     def _evaluation(self, part: Part) -> PartEvaluation:
         a = self.assignment
@@ -90,7 +91,7 @@ class SlaveRun:
 
     async def close(self) -> None:
         """End everything and give everything back. Idempotent."""
-        self._ended.set()
+        self.ended.set()
         error = F1Error(Code.CANCELLED, "the query has ended here")
         self.rows_for_root.fail(error)
         tasks = [*self._tasks, *self._receiving]
@@ -173,7 +174,7 @@ class SlaveRun:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            if not self._ended.is_set() and any(e.awaits(giver) for e in self._evaluations.values()):
+            if not self.ended.is_set() and any(e.awaits(giver) for e in self._evaluations.values()):
                 self.fail(F1Error(Code.UNAVAILABLE, f"worker {giver} broke off"), giver)
 
     async def _receive(self, giver: int, context: Any) -> None:
@@ -186,7 +187,7 @@ class SlaveRun:
                     await reader.take(rows)
                 except Exception as error:
                     self.fail(error_from_exception(error))
-                    return await _until_closed(self._ended)
+                    return await _until_closed(self.ended)
                 taken += rows.ByteSize()
             await context.write(pb.ExchangeReply(credit_bytes=taken))
 

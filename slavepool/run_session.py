@@ -95,21 +95,24 @@ class _Session:
 async def serve_run(run: SlaveRun, context: Any) -> None:
     """Serve until the f1server ends the stream, goes away, or the query's time is over."""
     session = _Session(run, context)
-    parts: list[Coroutine[Any, Any, None]] = [session.read(), session.write(), session.beat(), session.work()]
-    reader, writer, beat, _ = tasks = [asyncio.create_task(part) for part in parts]
+    parts: list[Coroutine[Any, Any, object]] = [session.read(), session.write(), session.beat(), run.ended.wait()]
+    ends = [asyncio.create_task(part) for part in parts]
+    work = asyncio.create_task(session.work())
     timeout_ms = run.assignment.timeout_ms
     try:
         await asyncio.wait(
-            (reader, writer, beat),
+            ends,
             return_when=asyncio.FIRST_COMPLETED,
             timeout=timeout_ms / 1000 + _GRACE_S if timeout_ms else None,
         )
-        for task in (reader, writer, beat):
+        for task in ends:
             if task.done():
                 task.result()
+        if run.ended.is_set():
+            raise F1Error(Code.UNAVAILABLE, "this slave is about to end; use another one")
     except _CLIENT_GONE as error:
         _log.debug("the f1server of a query is gone", reason=str(error))
     finally:
-        for task in tasks:
+        for task in (*ends, work):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*ends, work, return_exceptions=True)

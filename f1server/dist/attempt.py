@@ -20,10 +20,10 @@ from f1server.dist.wire import parts_to_pb, schema_to_wire
 from f1server.exec.engine import Engine
 from f1server.plan.parts import DistributedPlan, PartScan, Workers
 
-__all__ = ["Attempt", "Clips", "Order"]
+__all__ = ["WINDOW_BYTES", "Attempt", "Clips", "Order"]
 
 _TICK_S = 0.25
-_WINDOW_BYTES = 4 << 20
+WINDOW_BYTES = 4 << 20
 
 Clips = Callable[[PartScan, int], Sequence[tuple[bytes, bytes]]]
 """For a divided scan and a number of workers: for each worker the raw keys, from the first to below the second, whose
@@ -39,6 +39,7 @@ class Order:
     timestamp: int
     deadline: Deadline
     clips: Clips | None
+    window_bytes: int = WINDOW_BYTES
 
     def starts(self, attempt: int, workers: Sequence[Worker]) -> list[pb.Start]:
         """Return what each worker is told. Raises F1Error INVALID_ARGUMENT, DEADLINE_EXCEEDED."""
@@ -53,7 +54,7 @@ class Order:
             timestamp=self.timestamp,
             timeout_ms=self.deadline.wire_ms(),
             parts=parts_to_pb(plan.parts),
-            window_bytes=_WINDOW_BYTES,
+            window_bytes=self.window_bytes,
         )
         clips = self._clips(len(workers))
         found = []

@@ -13,7 +13,7 @@ from f1common.pb import slave_pb2_grpc as stubs
 from f1common.rpc.backoff import Backoff
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.deadlines import NEVER, Deadline, within
-from f1server.dist.attempt import Attempt, Clips, Order
+from f1server.dist.attempt import WINDOW_BYTES, Attempt, Clips, Order
 from f1server.dist.evaluation import PartEvaluation
 from f1server.dist.scheduler import Scheduler, SchedulerLimits, Worker
 from f1server.dist.stats import SERVER, RunStats
@@ -80,14 +80,18 @@ class Coordinator:
         channels: ChannelCache,
         rng: random.Random,
         limits: SchedulerLimits | None = None,
+        *,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        """``engine`` evaluates root parts; ``client`` is for the scans that a root part may have."""
+        """``engine`` evaluates root parts; ``client`` is for the scans that a root part may have; ``window_bytes``: how
+        much may be on its way from one worker to another."""
         self._pool = pool
         self._engine = engine
         self._client = client
         self._channels = channels
         self._rng = rng
         self._limits = limits or SchedulerLimits()
+        self._window_bytes = window_bytes
 
     async def run(
         self, plan: DistributedPlan, *, timestamp: int, deadline: Deadline = NEVER, clips: Clips | None = None
@@ -102,7 +106,7 @@ class Coordinator:
         no slave is left (UNAVAILABLE), or four attempts failed; DEADLINE_EXCEEDED.
         """
         check_parts(plan.parts)
-        order = Order(new_id(self._rng), plan, timestamp, deadline, clips)
+        order = Order(new_id(self._rng), plan, timestamp, deadline, clips, self._window_bytes)
         attempt = await within(deadline, self._succeed(order))
         try:
             result = await within(deadline, self._root(order, attempt.root))

@@ -103,14 +103,26 @@ class PoolOfSlaves:
 
 @asynccontextmanager
 async def running(
-    db: EmbeddedDatabase, slaves: int = 2, *, section: SlaveSection | None = None, memory_mib: int = 64, **limits: int
+    db: EmbeddedDatabase,
+    slaves: int = 2,
+    *,
+    section: SlaveSection | None = None,
+    memory_mib: int = 64,
+    window_bytes: int = 4 << 20,
+    **limits: int,
 ) -> AsyncIterator[PoolOfSlaves]:
     channels = ChannelCache()
     executor = ThreadPoolExecutor(2)
     duck = Duck(DuckConfig(memory_mb=memory_mib, threads=1, spool_bytes=4 << 20), executor)
     pool = PoolOfSlaves(db, cast(Coordinator, None))
     pool.coordinator = Coordinator(
-        pool, Engine(duck), cast(Any, None), channels, random.Random(1), SchedulerLimits(**limits)
+        pool,
+        Engine(duck),
+        cast(Any, None),
+        channels,
+        random.Random(1),
+        SchedulerLimits(**limits),
+        window_bytes=window_bytes,
     )
     section = section or SlaveSection(memory_mib=256, query_memory_mib=64, threads=1)
     try:
