@@ -6,7 +6,7 @@ from typing import Any
 
 from f1common.errors import Code, F1Error
 from f1common.pb import slave_pb2 as pb
-from f1common.rpc.batches import END_OF_STREAM
+from f1common.rpc.batches import DEFAULT_LIMITS, END_OF_STREAM
 from f1common.rpc.status import error_from_exception
 from f1server.dist.dealing import Dealer, Share, cut
 from f1server.dist.evaluation import PartEvaluation
@@ -23,6 +23,8 @@ from slavepool.tally import Tally
 __all__ = ["SlaveRun"]
 
 _MESSAGE_BYTES = 1 << 20
+# Rows share their message with little else.
+_MAX_BYTES = DEFAULT_LIMITS.max_message_bytes - (2 << 20)
 PROTOCOL_VERSION = 1
 
 
@@ -133,6 +135,9 @@ class SlaveRun:
             rows = last_rows(output)
         else:
             rows = schema_rows(output, schema) if batch is None else batch_rows(output, batch)
+        if rows.ByteSize() > _MAX_BYTES:
+            text = f"a row of about {rows.ByteSize():,} bytes is too large to be sent from one worker to another"
+            raise F1Error(Code.OUT_OF_RANGE, text)
         if to == ROOT:
             return await self.rows_for_root.put(rows)
         return await self._link(to).send(rows)

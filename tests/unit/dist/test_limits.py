@@ -106,6 +106,31 @@ def test_more_than_fits_is_an_error_of_the_query_alone() -> None:
     asyncio.run(go())
 
 
+def test_a_row_that_no_message_holds() -> None:
+    """It is the query's own error: nobody is at fault, and it is not tried again."""
+    db = one()
+    huge = plan(
+        db,
+        Part(
+            1,
+            "SELECT repeat('x', 66000000) AS t",
+            Workers.ONE,
+            (scan(db.schema.table("One")),),
+            outputs=(Output(2, "x", Spread.GATHER),),
+        ),
+        Part(2, "SELECT length(t) AS n FROM x", Workers.SERVER, inputs={"x": 1}),
+    )
+
+    async def go() -> None:
+        async with running(db, 2, section=SlaveSection(memory_mib=1024, query_memory_mib=1024, threads=1)) as pool:
+            with pytest.raises(F1Error) as caught:
+                await pool.run(huge)
+            assert caught.value.code is Code.OUT_OF_RANGE
+            assert not pool.suspected
+
+    asyncio.run(go())
+
+
 def test_a_slow_reader_of_the_result_holds_no_slave() -> None:
     db = one()
 
