@@ -44,6 +44,9 @@ _OUTPUT_NAMES: tuple[tuple[type[exp.Expr], str], ...] = (
 )
 
 
+_MOST_RELATIONS = 100
+"""Choosing an order for so many joins takes seconds already, and grows with their cube."""
+
 USING_META = "f1_using"
 """Key of ``Expression.meta`` of a join: for each column of USING, the columns of base tables that are equal."""
 
@@ -145,6 +148,9 @@ def _add(resolver: Resolver, scope: Scope, relation: Relation, node: exp.Expr) -
         raise resolver.error(
             node, Code.INVALID_ARGUMENT, f"the name {relation.alias} is used twice in FROM: give one an alias"
         )
+    if len(scope.relations) >= _MOST_RELATIONS:
+        text = f"FROM has more than {_MOST_RELATIONS} relations: join some of them in a query of their own, or a table"
+        raise resolver.error(node, Code.INVALID_ARGUMENT, text)
     scope.relations.append(relation)
 
 
