@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from f1deploy.health import Prober
 from tests.integration.netns.compose import Mount, Service, process_environment, start_order
 from tests.integration.netns.network import Host, Network
 
@@ -97,11 +98,14 @@ class Containers:
     def wait_healthy(self, name: str) -> None:
         """Wait until a service is healthy. Raises AssertionError with the end of its log if it does not become so."""
         deadline_s = time.monotonic() + _HEALTHY_WITHIN_S
-        while not self.healthy(name):
-            code = self._processes[name].poll()
-            assert code is None, f"{name} ended with {code}: {self.log(name)}"
-            assert time.monotonic() < deadline_s, f"{name} does not become healthy: {self.log(name)}"
-            time.sleep(0.2)
+        address = self.address(name)
+        # Asked from here, what the check asks there: starting it again and again would keep the machine busy.
+        with Prober([address]) as prober:
+            while not prober.serving()[address]:
+                code = self._processes[name].poll()
+                assert code is None, f"{name} ended with {code}: {self.log(name)}"
+                assert time.monotonic() < deadline_s, f"{name} does not become healthy: {self.log(name)}"
+                time.sleep(0.1)
 
     def ask(self, name: str, *command: str) -> str:
         """Run a command on the host of a service, as `docker compose exec` does, and return what it prints."""
