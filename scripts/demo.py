@@ -122,7 +122,7 @@ class Shell:
         return self.run("cluster", *arguments, "--dir", str(self.directory), quiet=quiet, show=shown)
 
     def up(self) -> None:
-        self.cluster("up", "--port", "0", "--slaves", "0")
+        self.cluster("up", "--port", "0")
         status = msgspec.json.decode(self.cluster("status", "--format", "json", quiet=True))
         self.hosts = ",".join(process["address"] for process in status if process["kind"] == "f1server")
 
@@ -139,7 +139,7 @@ def cluster() -> Iterator[Shell]:
     """A cluster in a temporary directory, stopped and removed in the end."""
     with tempfile.TemporaryDirectory(prefix="f1-demo-") as folder:
         shell = Shell(Path(folder))
-        chapter("A cluster: three storage servers, each a process with a disk of its own, and two SQL servers")
+        chapter("A cluster: three storage servers with a disk each, two SQL servers, a master and two slaves")
         try:
             shell.up()
             yield shell
@@ -232,16 +232,52 @@ def fitting(widths: Sequence[int], total: int) -> list[int]:
     return fitted
 
 
-async def show_queries(connection: Any) -> None:
+async def show_spread(shell: Shell, connection: Any, asker: Asker) -> None:
+    """Show what slaves do of a large query, and that it needs no master."""
+    chapter("A large query is cut into parts that slaves run together (sections 8.1 and 8.2)")
+    await asker.ask(CLICKS_BY_CAMPAIGN, why="Clicks of a day by campaign, region and language:")
+    await measure(connection)
+    say("Queries do without the master, who only tells which slaves live:")
+    await asyncio.to_thread(shell.cluster, "kill", "master")
+    await measure(connection)
+    await asyncio.to_thread(shell.cluster, "start", "master")
+
+
+async def measure(connection: Any) -> None:
+    """Run the query once more and show who read what, and what went where."""
+    cursor = await connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {CLICKS_BY_CAMPAIGN}")
+    ((text,),) = await cursor.fetchall()
+    plan = msgspec.json.decode(text)
+    say(f"{plan['execution']}: {plan['reason']}")
+    rows = [
+        (
+            part["id"],
+            " ".join(dict.fromkeys(o["table"] for o in part["operators"] if o["operator"] == "scan"))
+            or "parts " + ", ".join(map(str, part["inputs"])),
+            " ".join(dict.fromkeys(o["spread"] for o in part["operators"] if o["operator"] == "send"))
+            or "to the client",
+            one["worker"],
+            sum(read["rows"] for read in one["read"]),
+            one["rows"],
+            sum(sent["bytes"] for sent in one["sent"] if sent["to"] != one["worker"]),
+        )
+        for part in plan["parts"]
+        for one in part.get("measured", ())
+    ]
+    if rows:
+        out.print(as_table(["part", "reads", "rows go", "worker", "rows in", "rows out", "bytes to others"], rows))
+
+
+async def show_queries(shell: Shell, connection: Any) -> None:
     asker = Asker(connection)
     for name in ("adwords.CustomerInfo", "adwords.Whitelist"):
         await connection.message_class(name)  # results give such messages now, not their bytes
     chapter("The queries of the paper")
-    await asker.ask(CLICKS_BY_CAMPAIGN, why="Clicks of a day by campaign, region and language (section 8.2):")
     await asker.ask(HIERARCHY, why="A parent with its children, which lie together (section 8.5):")
     await asker.ask(PROTO_FIELD, why="A field of a protobuf column, and the whole message (section 8.7):")
     await asker.ask(PROTO_JOIN, why="A repeated field as if it were a child table:")
     await asker.ask(PROTO_SUBQUERIES, why="Subqueries over a repeated field:")
+    await show_spread(shell, connection, asker)
     chapter("A lookup through a global index (section 3.3)")
     await asker.explain(BY_TEXT)
     await asker.ask(BY_TEXT)
@@ -362,7 +398,7 @@ async def show_a_death(shell: Shell, connection: Any) -> bool:
 
 async def demonstrate(shell: Shell) -> bool:
     async with await f1.aio.connect(shell.hosts, autocommit=True) as connection:
-        await show_queries(connection)
+        await show_queries(shell, connection)
         return await show_a_death(shell, connection)
 
 

@@ -52,7 +52,8 @@ def _is_bare(column: exp.Expr, select: exp.Select) -> bool:
     """Does a column stand outside all aggregates, in this SELECT itself?"""
     at = column.parent
     while at is not None and at is not select:
-        if isinstance(at, exp.AggFunc | exp.Query) or function_name(at) in AGGREGATES:
+        # What an aggregate filters and sorts by are the rows, too.
+        if isinstance(at, exp.AggFunc | exp.Query | exp.Filter | exp.WithinGroup) or function_name(at) in AGGREGATES:
             return False
         at = at.parent
     return True

@@ -33,15 +33,15 @@ That keeps the chain of joins in one part as long as nothing has to move, which 
 From the inside out
 ===================
 
-1. :mod:`~f1server.plan.spread.normal` spells the query out: one alias for each relation, every column with it, no stars,
-   no USING, no ordinals. What it cannot spell out is not spread.
+1. :mod:`~f1server.plan.spread.normal` spells the query out: one alias for each relation, every column with it, no
+   stars, no USING, no ordinals. What it cannot spell out is not spread.
 2. :mod:`~f1server.plan.spread.blocks` plans one SELECT after another, inner ones first: FROM and WHERE, groups,
    windows, select list, DISTINCT, ORDER BY with LIMIT (each worker keeps its own top rows, one has the last word).
-3. :mod:`~f1server.plan.spread.joins` decides how two relations meet. It begins with the largest relation and joins the
-   smallest that is connected, so that what moves is small. A broadcast costs one copy of the small side for each
-   worker; a repartition moves both sides, or one if the other lies right already.
-4. :mod:`~f1server.plan.spread.lookups`: a few rows fetch those of a large table by its key or an index, in batches, each
-   worker for its own share of the few. It is the lookup join of F1 section 8.2, and it moves nothing.
+3. :mod:`~f1server.plan.spread.joins` decides how two relations meet. Joining begins with the largest relation and goes
+   on with the smallest that is joined by its whole key, which multiplies no rows. A broadcast costs one copy of the
+   small side for each worker; a repartition moves both sides, or one if the other lies right already.
+4. :mod:`~f1server.plan.spread.lookups`: a few rows fetch those of a large table by its key or an index, in batches,
+   each worker for its own share of the few. It is the lookup join of F1 section 8.2, and it moves nothing.
 5. :mod:`~f1server.plan.spread.aggregates` takes aggregates apart: partial ones where the rows are, final ones where
    the groups meet. Those that cannot be (DISTINCT, medians, ordered ones) wait for their rows to meet.
 6. :mod:`~f1server.plan.spread.subqueries`: a query inside an expression that depends on nothing around it is planned by
@@ -64,14 +64,14 @@ What must hold
 2. A row is in one place. What every worker has (``copy``) is given on by the first one only; the preserved side of an
    outer join is never a copy.
 3. A condition is tested where it was written: nothing moves over the padding side of an outer join.
-4. A distribution that is claimed is true: a key that is projected away is forgotten, an outer join forgets what it pads.
+4. A distribution that is claimed is true: a key that is projected away is forgotten, and so is what an outer join pads.
 
 What is left out
 ================
 
 Joins are ordered greedily by rough estimates; there are no histograms. GROUPING SETS, recursive queries, DISTINCT ON,
-LATERAL over tables, RIGHT and FULL joins without equalities of columns beyond a gather, and unions by name run centrally
-or on one slave. Ordered exchanges do not exist: who needs an order sorts.
+LATERAL over tables and named windows run centrally; UNION without ALL, windows without PARTITION BY, and RIGHT and FULL
+joins without equalities run on one slave. Ordered exchanges do not exist: who needs an order sorts.
 """
 
 from f1server.plan.spread.planner import SpreadOptions, Unspreadable, examined, is_short, spread

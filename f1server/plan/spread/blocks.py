@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from f1server.plan.conditions import conjuncts
+from f1server.plan.conditions import comparisons, conjuncts
 from f1server.plan.parts import PartScan, Spread
 from f1server.plan.prepare import PlannedScan
 from f1server.plan.spread import aggregates
 from f1server.plan.spread.builder import Builder, Key, own_cast, read_operator
 from f1server.plan.spread.estimates import filtered, scanned_rows, table_rows
-from f1server.plan.spread.joins import Joiner, JoinOptions, pairs_of
+from f1server.plan.spread.joins import Joiner, JoinOptions, Pair, pairs_of
 from f1server.plan.spread.lookups import look_up
 from f1server.plan.spread.normal import OUTPUT, Item, Named, Normal, Unspreadable
 from f1server.plan.spread.relation import (
@@ -288,7 +288,6 @@ class _Block:
         for condition in having:
             rel, found = self._placed(rel, condition)
             rel.where.append(found)
-        rel = self._windows(rel, [*projections, *order])
         return self._project(rel, projections, order, columns, distinct)
 
     # ------------------------------------------------------------------ FROM and WHERE
@@ -306,7 +305,7 @@ class _Block:
         deferred += [c for c in pool if c.find(exp.Query)]
         pool = [c for c in pool if not c.find(exp.Query)]
         items: list[Rel | exp.Expr] = [self._item(start.this)]
-        for join in joins:
+        for i, join in enumerate(joins):
             side = str(join.args.get("side") or "").upper()
             on = list(conjuncts(join.args["on"])) if join.args.get("on") is not None else []
             if not side:
@@ -320,8 +319,10 @@ class _Block:
             if any(c.find(exp.Query) for c in on):
                 raise Unspreadable("a query in ON of an outer join")
             right = self._item(join.this)
-            left = self._inner(items, pool, [*deferred, *on])
-            items = [self._outer(left, right, side, on, [*pool, *deferred])]
+            # What is kept of the rows so far has to serve the conditions of later joins too.
+            pending = [*deferred, *(j.args["on"] for j in joins[i:] if j.args.get("on") is not None)]
+            left = self._inner(items, pool, pending)
+            items = [self._outer(left, right, side, on, [*pool, *pending])]
         rel = self._inner(items, pool, deferred)
         if pool:
             raise Unspreadable("a condition that refers to something outside")
@@ -376,8 +377,7 @@ class _Block:
         start = max((r for r in rels), key=lambda r: (r.dist.placement is not Placement.COPY, r.rows))
         rels.remove(start)
         while rels:
-            connected = [r for r in rels if pairs_of(pool, start, r)]
-            chosen = min(connected or rels, key=lambda r: r.rows)
+            chosen = self._next(start, rels, pool)
             rels.remove(chosen)
             known = {*start.map, *chosen.map}
             on = [c for c in pool if refs_of(c) <= known]
@@ -389,12 +389,35 @@ class _Block:
             self._apply(start, pool)
         return start
 
+    def _next(self, start: Rel, rels: Sequence[Rel], pool: Sequence[exp.Expr]) -> Rel:
+        """Return what to join next: the smallest of those that are joined by their whole key, which multiplies no rows,
+        or else the one with most equalities."""
+
+        def cost(rel: Rel) -> tuple[bool, bool, int, float]:
+            pairs = pairs_of(pool, start, rel)
+            whole = self._by_key(rel, pairs)
+            return not pairs, not whole, 0 if whole else -len(pairs), rel.rows
+
+        return min(rels, key=cost)
+
+    def _by_key(self, rel: Rel, pairs: Sequence[Pair]) -> bool:
+        """Do the pairs name the whole primary key of a table?"""
+        items = [self.planner.normal.items.get(alias) for alias in {ref[0] for ref in rel.map}]
+        if len(items) != 1 or items[0] is None or items[0].table is None:
+            return False
+        base = self.planner.normal.tables[items[0].table]
+        names = {c.name for i, c in zip(base.in_order(), items[0].columns, strict=True) if not i.path}
+        held = {ref[1] for pair in pairs if (ref := pair.refs[1]) is not None}
+        key = {base.table.by_id[i].name for i in base.table.key_column_ids}
+        return key <= names and key <= held
+
     @staticmethod
     def _apply(rel: Rel, pool: list[exp.Expr]) -> None:
         """Let a relation test the conditions that are about it alone."""
         mine = [c for c in pool if rel.knows(refs_of(c))]
         rel.where += [rel.written(c) for c in mine]
-        rel.rows = filtered(rel.rows, mine)
+        # Comparisons with constants are in the estimate of a scan already.
+        rel.rows = filtered(rel.rows, [c for c in mine if not any(True for _ in comparisons(c))])
         pool[:] = [c for c in pool if not any(c is m for m in mine)]
 
     def _dependent(self, rel: Rel, node: exp.Expr, side: str, on: Sequence[exp.Expr]) -> Rel:
@@ -572,6 +595,8 @@ class _Block:
         planner, node = self.planner, self.node
         hidden = [] if distinct else self._hidden(order)
         rel, nodes = self._computed(rel, [*projections, *hidden])
+        # Windows come last: once the rows of a partition are together, they stay.
+        rel = self._windows(rel, nodes)
         if any(not rel.knows(refs_of(n)) for n in nodes):
             raise Unspreadable("a column that is neither grouped nor aggregated")
         written = [rel.written(n) for n in nodes]
@@ -596,6 +621,8 @@ class _Block:
         for i, node in enumerate(nodes):
             if not node.find(exp.Query):
                 continue
+            if _own(node, exp.Window):
+                raise Unspreadable("a query and a window function in one expression")
             self.later = [n for n in found if n is not node]
             rel, value = self._placed(rel, node)
             ref = (self.planner.builder.query_alias(), "v")

@@ -218,7 +218,8 @@ def joined_dist(left: Dist, right: Dist, side: str, pairs: Sequence[Pair]) -> Di
         for pair in pairs:
             mine, theirs = pair.refs
             if mine is not None and theirs is not None:
-                found = found.equal(mine, theirs)
+                alike = infer(pair.left).kind is infer(pair.right).kind
+                found = found.equal(mine, theirs, "" if alike else pair.cast)
     return found
 
 

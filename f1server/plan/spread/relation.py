@@ -47,10 +47,17 @@ class Dist:
         """Do equal keys meet at one worker?"""
         return self.placement in (Placement.HASH, Placement.RANGE)
 
-    def equal(self, a: Ref, b: Ref) -> "Dist":
-        """Return the distribution when two columns are known to be equal in every row."""
-        keys = tuple(k | {a, b} if a in k or b in k else k for k in self.keys)
-        return Dist(self.placement, keys, self.casts, self.root)
+    def equal(self, a: Ref, b: Ref, cast: str = "") -> "Dist":
+        """Return the distribution when two columns are known to be equal in every row.
+
+        ``cast``: the type in which they were compared, if it is not that of both. Different integers may equal one
+        double: by those, rows meet only where they were dealt out as doubles.
+        """
+        keys: list[frozenset[Ref]] = []
+        for key, held in zip(self.keys, self.casts or ("",) * len(self.keys), strict=True):
+            alike = cast in ("", held) or "DOUBLE" not in (cast, held)
+            keys.append(key | {a, b} if alike and (a in key or b in key) else key)
+        return Dist(self.placement, tuple(keys), self.casts, self.root)
 
     def only(self, refs: Iterable[Ref]) -> "Dist":
         """Return the distribution if only these columns are kept."""

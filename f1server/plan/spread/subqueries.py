@@ -15,7 +15,7 @@ from f1server.plan.parts import Spread
 from f1server.plan.spread.blocks import Planner, free_refs
 from f1server.plan.spread.builder import Key
 from f1server.plan.spread.joins import Pair, matching, pairs_of, together
-from f1server.plan.spread.normal import Unspreadable
+from f1server.plan.spread.normal import OUTPUT, Unspreadable
 from f1server.plan.spread.relation import ONE, Placement, Ref, Rel, aliased, refs_of
 from f1server.plan.types import META, infer
 
@@ -78,6 +78,7 @@ def _independent(planner: Planner, rel: Rel, query: exp.Expr) -> tuple[Rel, exp.
 
 def _correlated(planner: Planner, rel: Rel, query: exp.Expr, keep: set[Ref], may_move: bool) -> Rel:
     leaves = list(query.find_all(exp.Table))
+    _number_outputs(query)
     large = _largest(planner, rel, query)
     if large is not None:
         node, inner, pairs = large
@@ -91,6 +92,14 @@ def _correlated(planner: Planner, rel: Rel, query: exp.Expr, keep: set[Ref], may
         _bring(rel, leaf, inner, _everywhere(planner, rel, inner))
     rel.operators.append({"operator": "apply", "query": str(query.sql("duckdb"))[:120]})
     return rel
+
+
+def _number_outputs(query: exp.Expr) -> None:
+    """Let ORDER BY name columns of the select list by number: what stays a query goes to DuckDB."""
+    for ordered in query.find_all(exp.Ordered):
+        part = ordered.this
+        if isinstance(part, exp.Column) and not part.table and part.name.startswith(OUTPUT):
+            part.replace(exp.Literal.number(int(part.name[len(OUTPUT) :]) + 1))
 
 
 def _everywhere(planner: Planner, rel: Rel, inner: Rel) -> Rel:
