@@ -1,0 +1,70 @@
+"""Queries that a distributed plan once answered wrongly, or might: each is found centrally and spread, in every way."""
+
+from functools import cache
+
+import pytest
+
+from f1server.exec.duck import Duck, DuckConfig
+from f1server.plan.spread.joins import JoinOptions
+from f1server.testing.embedded import Connection, EmbeddedDatabase
+
+JOINS = {
+    "small": JoinOptions(broadcast_rows=3),
+    "broadcast": JoinOptions(force="broadcast"),
+    "repartition": JoinOptions(broadcast_rows=0, force="repartition"),
+}
+
+TABLES = """
+CREATE TABLE A (Id INT64, n INT64, s STRING, d DOUBLE, PRIMARY KEY (Id));
+CREATE TABLE B (Id INT64, n INT64, s STRING, d DOUBLE, PRIMARY KEY (Id));
+CREATE TABLE C (Id INT64, Part INT64, n INT64, PRIMARY KEY (Id, Part)) INTERLEAVE IN PARENT A;
+"""
+
+ROWS = """
+INSERT INTO A VALUES (1, 1, 'x', 1), (2, 2, NULL, 0.5), (3, NULL, 'x', NULL), (4, 2, 'y', -0.0), (5, 7, 'y', 'NaN'),
+  (9007199254740992, 0, 'z', 2), (9007199254740993, 0, 'z', 3);
+INSERT INTO B VALUES (1, 2, 'x', 1), (2, NULL, 'y', 9007199254740992), (3, 3, NULL, 0), (4, 2, 'y', NULL),
+  (6, 1, 'q', 'NaN');
+INSERT INTO C VALUES (1, 1, 1), (1, 2, 2), (2, 1, NULL), (4, 1, 2), (4, 2, 2), (5, 1, 9);
+"""
+
+QUERIES = {
+    "a later join needs a column of the first relation": """
+        SELECT b.Id, c.n FROM A a RIGHT JOIN B b ON a.Id = b.Id LEFT JOIN C c ON c.Part = a.n""",
+    "conditions of a later full join": """
+        SELECT a.s, b.s, c.n FROM A a LEFT JOIN B b ON a.Id = b.n FULL JOIN C c ON c.n = a.n AND b.d IS NULL""",
+    "a correlated query with ORDER BY and LIMIT": """
+        SELECT a.Id FROM A a WHERE a.n IN (SELECT b.n FROM B b WHERE b.s = a.s ORDER BY 1 LIMIT 1)""",
+    "rows of a window's partition stay together": """
+        SELECT a.Id, (SELECT max(b.n) FROM B b WHERE b.n = a.n), row_number() OVER (PARTITION BY a.s ORDER BY a.Id)
+        FROM A a""",
+    "two integers that equal one double": """
+        SELECT b.d, count(*) FROM A a JOIN B b ON a.Id = b.d GROUP BY b.d""",
+}
+
+
+@cache
+def duck() -> Duck:
+    return Duck(DuckConfig(threads=1))
+
+
+def answer(database: EmbeddedDatabase, query: str) -> list[str]:
+    cursor = Connection(database).cursor().execute(query)
+    return sorted(map(repr, cursor.fetchall()))
+
+
+def filled(joins: JoinOptions | None = None, workers: int = 3) -> EmbeddedDatabase:
+    database = EmbeddedDatabase(duck=duck(), batch_rows=2, joins=joins, workers=workers)
+    database.apply(TABLES)
+    Connection(database).cursor().execute(ROWS)
+    return database
+
+
+@pytest.mark.parametrize("joins", JOINS)
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_spread_and_central_queries_answer_alike(query: str, joins: str) -> None:
+    for workers in (2, 3, 4):
+        database = filled(JOINS[joins], workers)
+        before = database.spread
+        assert answer(database, query) == answer(filled(), query)
+        assert database.spread == before + 1, database.central
