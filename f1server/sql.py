@@ -261,8 +261,9 @@ class SqlRunner:
     async def _run(self, request: SqlRequest, query: "_Query", reader: RowReader) -> "_Ran":
         choice = await self._choose(request, query)
         if not isinstance(choice, str) and self._dist is not None:
-            done = await self._dist.run(choice, reader.timestamp)
+            done = await self._dist.run(choice, reader.timestamp, collect=reader.collects)
             if done is not None:
+                reader.note_all(done.read_set)
                 return _Ran(query.bound, done.result, choice, done)
             choice = "slaves could not run it: the log says why"
         bound = query.bound
@@ -280,8 +281,8 @@ class SqlRunner:
         """Return the plan of a query for slaves, or why it runs here."""
         if self._dist is None:
             return "this server knows of no slaves"
-        if request.kind not in ("AUTOCOMMIT", "SNAPSHOT"):
-            return "its transaction notes or locks what it reads"
+        if request.kind == "PESSIMISTIC":
+            return "its transaction locks what it reads"
         if request.writes:
             return "its transaction has written"
         return await self._dist.choose(query.text, query.prepared, query.bound, request.params, query.bound.now_us)

@@ -32,6 +32,7 @@ class Assignment:
     window_bytes: int
     parts: tuple[Part, ...]
     clips: dict[tuple[int, str], tuple[bytes, bytes]]
+    collect: bool = False
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -89,4 +90,5 @@ def assignment_from_pb(start: pb.Start, schemas: SchemaCache) -> Assignment:
         start.window_bytes or _DEFAULT_WINDOW_BYTES,
         parts,
         {(clip.part, clip.relation): (clip.range.start, clip.range.end) for clip in start.clips},
+        start.collect,
     )

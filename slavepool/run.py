@@ -15,6 +15,7 @@ from f1server.dist.topology import ROOT, givers
 from f1server.exec.engine import Engine
 from f1server.exec.source import Source
 from f1server.plan.parts import Output, Part
+from f1server.txn.reader import RowReader
 from slavepool.assignment import Assignment
 from slavepool.links import Link
 from slavepool.outbox import Outbox
@@ -46,6 +47,8 @@ class SlaveRun:
         """Set with the first thing that went wrong."""
         self.rows_for_root = Outbox(assignment.window_bytes)
         self.tally = Tally(assignment)
+        self.readers: list[RowReader] = []
+        """What parts read with, if what they look at is to be noted."""
         self._engine = engine
         self._source = source
         self._open_exchange = open_exchange
@@ -85,6 +88,14 @@ class SlaveRun:
             for task in self._tasks:
                 task.cancel()
         return self.tally.to_pb(self._evaluations)
+
+    def read_set(self) -> list[pb.ReadRow]:
+        """Return what the parts have looked at, as far as it is noted."""
+        return [
+            pb.ReadRow(key=e.key, ts=e.ts, table=e.table, columns=e.columns)
+            for reader in self.readers
+            for e in reader.read_set.values()
+        ]
 
     def fail(self, error: F1Error, blamed: int | None = None) -> None:
         """Note why the run cannot succeed; ``blamed``: a worker that could not be reached."""

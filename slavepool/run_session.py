@@ -78,7 +78,7 @@ class _Session:
             try:
                 await asyncio.wait((work, run.failed), return_when=asyncio.FIRST_COMPLETED)
                 if not run.failed.done():
-                    self.say(pb.RunReply(done=pb.Done(parts=work.result())))
+                    self.say(pb.RunReply(done=pb.Done(parts=work.result(), read_set=run.read_set())))
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)

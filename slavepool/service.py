@@ -141,7 +141,10 @@ class PartService(stubs.SlaveServicer):
                 self._running.set(len(self._runs))
 
     def _storage(self, assignment: Assignment) -> Source:
-        reader = RowReader(self._client, assignment.schema, timestamp=assignment.timestamp)
+        collect = assignment.collect
+        reader = RowReader(self._client, assignment.schema, timestamp=assignment.timestamp, collect=collect)
+        if collect:
+            self._runs[assignment.key].readers.append(reader)
         return StorageSource(reader, self._client)
 
     @maps_errors

@@ -33,7 +33,7 @@ class RunReply(_message.Message):
     def __init__(self, rows: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., beat: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("protocol_version", "query", "attempt", "worker", "workers", "schema", "schema_commit_ts", "timestamp", "timeout_ms", "parts", "clips", "window_bytes")
+    __slots__ = ("protocol_version", "query", "attempt", "worker", "workers", "schema", "schema_commit_ts", "timestamp", "timeout_ms", "parts", "clips", "window_bytes", "collect")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class Start(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     CLIPS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COLLECT_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     query: bytes
     attempt: int
@@ -58,7 +59,8 @@ class Start(_message.Message):
     parts: _containers.RepeatedCompositeFieldContainer[Part]
     clips: _containers.RepeatedCompositeFieldContainer[Clip]
     window_bytes: int
-    def __init__(self, protocol_version: _Optional[int] = ..., query: _Optional[bytes] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., timestamp: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., clips: _Optional[_Iterable[_Union[Clip, _Mapping]]] = ..., window_bytes: _Optional[int] = ...) -> None: ...
+    collect: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., query: _Optional[bytes] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., timestamp: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., clips: _Optional[_Iterable[_Union[Clip, _Mapping]]] = ..., window_bytes: _Optional[int] = ..., collect: _Optional[bool] = ...) -> None: ...
 
 class Go(_message.Message):
     __slots__ = ()
@@ -69,10 +71,24 @@ class Ready(_message.Message):
     def __init__(self) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("parts",)
+    __slots__ = ("parts", "read_set")
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    READ_SET_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedCompositeFieldContainer[PartStats]
-    def __init__(self, parts: _Optional[_Iterable[_Union[PartStats, _Mapping]]] = ...) -> None: ...
+    read_set: _containers.RepeatedCompositeFieldContainer[ReadRow]
+    def __init__(self, parts: _Optional[_Iterable[_Union[PartStats, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadRow, _Mapping]]] = ...) -> None: ...
+
+class ReadRow(_message.Message):
+    __slots__ = ("key", "ts", "table", "columns")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    ts: int
+    table: str
+    columns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[bytes] = ..., ts: _Optional[int] = ..., table: _Optional[str] = ..., columns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("error", "blamed")
@@ -233,7 +249,7 @@ class Renamed(_message.Message):
     def __init__(self, there: _Optional[str] = ..., here: _Optional[str] = ...) -> None: ...
 
 class TableScan(_message.Message):
-    __slots__ = ("table_id", "columns", "spans", "index_id", "index_spans", "covering", "predicates", "limit", "ancestry", "empty")
+    __slots__ = ("table_id", "columns", "spans", "index_id", "index_spans", "covering", "predicates", "limit", "ancestry", "empty", "with_locks")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +260,7 @@ class TableScan(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     ANCESTRY_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
+    WITH_LOCKS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     columns: _containers.RepeatedCompositeFieldContainer[Field]
     spans: _containers.RepeatedCompositeFieldContainer[KeySpan]
@@ -254,7 +271,8 @@ class TableScan(_message.Message):
     limit: int
     ancestry: int
     empty: bool
-    def __init__(self, table_id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., index_id: _Optional[int] = ..., index_spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., covering: _Optional[bool] = ..., predicates: _Optional[_Iterable[_Union[Predicate, _Mapping]]] = ..., limit: _Optional[int] = ..., ancestry: _Optional[int] = ..., empty: _Optional[bool] = ...) -> None: ...
+    with_locks: bool
+    def __init__(self, table_id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., index_id: _Optional[int] = ..., index_spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., covering: _Optional[bool] = ..., predicates: _Optional[_Iterable[_Union[Predicate, _Mapping]]] = ..., limit: _Optional[int] = ..., ancestry: _Optional[int] = ..., empty: _Optional[bool] = ..., with_locks: _Optional[bool] = ...) -> None: ...
 
 class Field(_message.Message):
     __slots__ = ("column_id", "path")

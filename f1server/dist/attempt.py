@@ -19,6 +19,7 @@ from f1server.dist.topology import ROOT, givers
 from f1server.dist.wire import parts_to_pb, schema_to_wire
 from f1server.exec.engine import Engine
 from f1server.plan.parts import DistributedPlan, PartScan, Workers
+from f1server.txn.readset import ReadSetEntry
 
 __all__ = ["WINDOW_BYTES", "Attempt", "Clips", "Order"]
 
@@ -40,6 +41,7 @@ class Order:
     deadline: Deadline
     clips: Clips | None
     window_bytes: int = WINDOW_BYTES
+    collect: bool = False
 
     def starts(self, attempt: int, workers: Sequence[Worker]) -> list[pb.Start]:
         """Return what each worker is told. Raises F1Error INVALID_ARGUMENT, DEADLINE_EXCEEDED."""
@@ -55,6 +57,7 @@ class Order:
             timeout_ms=self.deadline.wire_ms(),
             parts=parts_to_pb(plan.parts),
             window_bytes=self.window_bytes,
+            collect=self.collect,
         )
         clips = self._clips(len(workers))
         found = []
@@ -116,6 +119,8 @@ class Attempt:
         self._succeeded = False
         self._error: F1Error | None = None
         self._stats: dict[int, Sequence[pb.PartStats]] = {}
+        self.read_set: list[ReadSetEntry] = []
+        """What was looked at, if that is collected."""
 
     async def run(self) -> F1Error | None:
         """Run to the end; returns why the query failed for good, None if it succeeded or is to be tried again."""
@@ -167,6 +172,7 @@ class Attempt:
             self._perform(scheduler.failed(self._number, position, failure_from_pb(reply.failed)))
         if reply.HasField("done"):
             self._stats[position] = reply.done.parts
+            self.read_set += [ReadSetEntry(r.key, r.ts, r.table, tuple(r.columns)) for r in reply.done.read_set]
             self._perform(scheduler.done(self._number, position, _now_us()))
 
     async def _take(self, position: int, rows: Sequence[pb.Rows]) -> None:

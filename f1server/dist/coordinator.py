@@ -20,6 +20,7 @@ from f1server.dist.stats import SERVER, RunStats
 from f1server.dist.topology import check_parts
 from f1server.exec.engine import Engine, QueryResult, cast_batch, result_columns
 from f1server.exec.source import Source
+from f1server.txn.readset import ReadSetEntry
 from f1server.plan.parts import DistributedPlan
 from f1server.txn.reader import RowReader
 from f1server.txn.source import StorageSource
@@ -58,8 +59,12 @@ class SpreadFailed(F1Error):
 class DistributedResult:
     """The result of the root part, which streams, and what the parts cost."""
 
-    def __init__(self, result: QueryResult, slaves: RunStats, root: PartEvaluation) -> None:
+    def __init__(
+        self, result: QueryResult, slaves: RunStats, root: PartEvaluation, read_set: Sequence[ReadSetEntry] = ()
+    ) -> None:
         self.result = result
+        self.read_set = read_set
+        """What slaves looked at, if that was collected; a row that several read is there several times."""
         self._slaves = slaves
         self._root = root
 
@@ -94,19 +99,25 @@ class Coordinator:
         self._window_bytes = window_bytes
 
     async def run(
-        self, plan: DistributedPlan, *, timestamp: int, deadline: Deadline = NEVER, clips: Clips | None = None
+        self,
+        plan: DistributedPlan,
+        *,
+        timestamp: int,
+        deadline: Deadline = NEVER,
+        clips: Clips | None = None,
+        collect: bool = False,
     ) -> DistributedResult:
         """Run a plan at ``timestamp`` and return its result, whose rows stream from the root part.
 
         By then everything has ended at the slaves. A slave that dies or falls silent costs a new attempt without it;
-        nobody sees that. ``clips`` deals out divided scans; without it the first worker reads all. Cancelling the
-        coroutine, or closing the result, frees everything.
+        nobody sees that. ``clips`` deals out divided scans; without it the first worker reads all. ``collect`` the read
+        set. Cancelling the coroutine, or closing the result, frees everything.
 
         Raises SpreadFailed, with the code of the cause, when the query cannot be run so: a part's evaluation failed,
         no slave is left (UNAVAILABLE), or four attempts failed; DEADLINE_EXCEEDED.
         """
         check_parts(plan.parts)
-        order = Order(new_id(self._rng), plan, timestamp, deadline, clips, self._window_bytes)
+        order = Order(new_id(self._rng), plan, timestamp, deadline, clips, self._window_bytes, collect=collect)
         attempt = await within(deadline, self._succeed(order))
         try:
             result = await within(deadline, self._root(order, attempt.root))
@@ -116,7 +127,7 @@ class Coordinator:
         except BaseException:
             await attempt.root.close()
             raise
-        return DistributedResult(result, attempt.stats(), attempt.root)
+        return DistributedResult(result, attempt.stats(), attempt.root, attempt.read_set)
 
     async def _succeed(self, order: Order) -> Attempt:
         """Return the attempt that succeeded; its root part has all its inputs."""

@@ -10,12 +10,13 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from f1common.config import F1ServerSection
 from f1common.errors import Code, F1Error
 from f1server.dist.coordinator import Coordinator, DistributedResult, Pool, SpreadFailed
 from f1server.dist.statistics import StatisticsCache
-from f1server.plan.parts import DistributedPlan
+from f1server.plan.parts import DistributedPlan, PartScan
 from f1server.plan.prepare import BoundQuery, Prepared
 from f1server.plan.spread import SpreadOptions, Unspreadable, examined, is_short, spread
 from f1server.plan.spread.joins import JoinOptions
@@ -98,11 +99,15 @@ class DistributedQueries:
         """Return how many slaves a query that began now would use."""
         return len(self._pool.live())
 
-    async def run(self, plan: DistributedPlan, timestamp: int) -> DistributedResult | None:
-        """Run a plan; None: run the query centrally, which works or says what is wrong with it. Raises F1Error."""
+    async def run(self, plan: DistributedPlan, timestamp: int, *, collect: bool = False) -> DistributedResult | None:
+        """Run a plan, and ``collect`` the read set; None: run the query centrally, which works or says what is wrong.
+
+        Raises F1Error.
+        """
+        plan = with_locks(plan) if collect else plan
         division = await self._statistics.division(plan.schema, [s for part in plan.parts for s in part.scans])
         try:
-            return await self._coordinator.run(plan, timestamp=timestamp, clips=division.clips)
+            return await self._coordinator.run(plan, timestamp=timestamp, clips=division.clips, collect=collect)
         except SpreadFailed as error:
             if error.code in _FINAL:
                 raise F1Error(error.code, error.message, details=error.details) from error
@@ -112,3 +117,14 @@ class DistributedQueries:
     async def close(self) -> None:
         """End what runs in the background."""
         await self._statistics.close()
+
+
+def with_locks(plan: DistributedPlan) -> DistributedPlan:
+    """Let every row that a plan looks at be noted, rejected ones too."""
+
+    def noted(item: PartScan) -> PartScan:
+        scan = replace(item.planned.scan, with_locks=True)
+        return replace(item, planned=replace(item.planned, scan=scan))
+
+    parts = (replace(part, scans=tuple(noted(scan) for scan in part.scans)) for part in plan.parts)
+    return replace(plan, parts=tuple(parts))

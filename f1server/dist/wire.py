@@ -169,6 +169,7 @@ def _scan_to_pb(scan: TableScan) -> pb.TableScan:
         limit=scan.limit,
         ancestry=scan.ancestry,
         empty=scan.empty,
+        with_locks=scan.with_locks,
     )
 
 
@@ -190,6 +191,7 @@ def _scan_from_pb(schema: Schema, message: pb.TableScan) -> TableScan:
         message.limit if message.HasField("limit") else None,
         ancestry=message.ancestry if message.HasField("ancestry") else None,
         empty=message.empty,
+        with_locks=message.with_locks,
     )
 
 

@@ -76,6 +76,7 @@ class _Maker:
         self.shared: list[_Relation] = []
         self.exact = True
         self.final = False
+        self.hidden: list[str] = []
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -96,7 +97,7 @@ class _Maker:
         text, columns, _ = self.query(2)
         ordered = False
         if self.exact and columns and self.chance(0.4):
-            text, ordered = self.ordered(text, columns), True
+            text, ordered = self.ordered(text, columns, self.hidden), True
         params: list[object] = []
 
         def place(match: re.Match[str]) -> str:
@@ -106,10 +107,15 @@ class _Maker:
         sql = _PARAMETER.sub(place, head + text)
         return RandomQuery(sql, tuple(params), ordered, self.exact)
 
-    def ordered(self, text: str, columns: Sequence[Column]) -> str:
-        """Give a query a total order, and perhaps a limit."""
+    def ordered(self, text: str, columns: Sequence[Column], hidden: Sequence[str] = ()) -> str:
+        """Give a query a total order, and perhaps a limit. ``hidden``: what it may be sorted by besides."""
         parts = [f"{i + 1}{self.direction()}" for i in range(len(columns))]
         self.rng.shuffle(parts)
+        if hidden and self.chance(0.3):
+            parts.insert(0, f"{self.rng.choice(hidden)}{self.direction()}")
+        if self.chance(0.1):
+            self.params.append(self.rng.randint(0, 9))
+            return f"{text} ORDER BY {', '.join(parts)} LIMIT \x01{len(self.params) - 1}\x01"
         limit = (
             " LIMIT 0"
             if self.chance(0.03)
@@ -125,6 +131,8 @@ class _Maker:
     ) -> tuple[str, tuple[Column, ...], int]:
         """Return a query, its columns and about how many rows it has; ``kinds``: of its columns, if that matters."""
         final, self.final = self.final, False
+        if depth > 0 and not outer and not final and self.chance(0.06):
+            return self.with_own(depth, kinds)
         if self.chance(0.12):
             return self.set_operation(depth, outer, kinds)
         self.final = final
@@ -132,6 +140,15 @@ class _Maker:
         if not final and columns and self.chance(0.08):
             return self.ordered(text, columns), columns, min(rows, 5)
         return text, columns, rows
+
+    def with_own(self, depth: int, kinds: Sequence[Kind] | None) -> tuple[str, tuple[Column, ...], int]:
+        """Return a query with a WITH of its own, which may hide one further outside."""
+        known = list(self.shared)
+        text, columns, rows = self.query(depth - 1)
+        self.shared = [r for r in known if r.text != "w0"] + [_Relation("w0", columns, rows)]
+        inner, found, more = self.select(depth - 1, (), kinds)
+        self.shared = known
+        return f"WITH w0 AS ({text}) {inner}", found, more
 
     def set_operation(
         self, depth: int, outer: Sequence[_Field], kinds: Sequence[Kind] | None
@@ -181,6 +198,8 @@ class _Maker:
         distinct = "DISTINCT " if self.chance(0.12) else ""
         columns = tuple(Column(f"c{i}", kind) for i, kind in enumerate(wanted))
         names = [f"{item} AS {c.name}" for item, c in zip(items, columns, strict=True)]
+        if final and not distinct:
+            self.hidden = [field.text for field in source.fields]
         if final and self.chance(0.2):
             names = items
         return f"SELECT {distinct}{', '.join(names)} FROM {source.text}{where}", columns, source.rows
@@ -213,13 +232,20 @@ class _Maker:
         items: list[tuple[str, Kind]] = []
         for kind in kinds if kinds is not None else [None] * self.rng.randint(1, 4):
             items.append(self.group_item(fields, keys, kind, final and kinds is None))
+        if kinds is None and self.chance(0.1):
+            items.append((self.group_window(keys), Kind.INT64))
         having = f" HAVING {self.having(fields, keys, depth)}" if self.chance(0.3) else ""
-        if not keys and not any("(" in text for text, _ in items):
-            items.append(("count(*)", Kind.INT64)) if kinds is None else None
         columns = tuple(Column(f"c{i}", kind) for i, (_, kind) in enumerate(items))
         names = ", ".join(f"{text} AS {c.name}" for (text, _), c in zip(items, columns, strict=True))
-        group = f" GROUP BY {', '.join(k.text for k in keys)}" if keys else ""
+        at = {text: str(i + 1) for i, (text, _) in enumerate(items)}
+        by = [at[k.text] if k.text in at and self.chance(0.2) else k.text for k in keys]
+        group = f" GROUP BY {', '.join(by)}" if keys else ""
         return f"SELECT {names} FROM {source.text}{where}{group}{having}", columns, source.rows if keys else 1
+
+    def group_window(self, keys: Sequence[_Field]) -> str:
+        """Return a window function over groups that gives a number."""
+        part = f"PARTITION BY {self.rng.choice(keys).text} " if keys and self.chance(0.6) else ""
+        return self.rng.choice((f"rank() OVER ({part}ORDER BY count(*))", f"sum(count(*)) OVER ({part})"))
 
     def group_item(
         self, fields: Sequence[_Field], keys: Sequence[_Field], kind: Kind | None, inexact: bool
@@ -423,6 +449,10 @@ class _Maker:
             text, _, _ = self.select(depth - 1, around, None)
             return f"{self.rng.choice(('', 'NOT '))}EXISTS ({text})"
         choice = self.rng.random()
+        if choice < 0.1:
+            other = self.rng.choice(fields)
+            text, _, _ = self.select(depth - 1, around, [field.kind, other.kind])
+            return f"({field.text}, {other.text}) {self.rng.choice(('', 'NOT '))}IN ({text})"
         if choice < 0.5:
             text, _, _ = self.query(depth - 1, around, [field.kind])
             return f"{field.text} {self.rng.choice(('', 'NOT '))}IN ({text})"

@@ -183,11 +183,23 @@ class RowReader:
             ts = lock_value(table, decode_row(version.value) if table.locks else {}, version.ts, columns)
         self.note_lock(table, key, ts, columns)
 
+    @property
+    def collects(self) -> bool:
+        """Tell whether what is looked at joins the read set."""
+        return self._collect
+
+    def note_all(self, entries: Iterable[ReadSetEntry]) -> None:
+        """Add rows that others have looked at for this statement. Raises OUT_OF_RANGE when there are too many."""
+        for entry in entries:
+            self.note_lock(self.schema.table(entry.table), entry.key, entry.ts, entry.columns)
+
     def note_lock(self, table: Table, key: bytes, ts: int, columns: tuple[int, ...]) -> None:
         """Add a row with the value of its lock to the read set, widening what was looked at before."""
         before = self.read_set.get(key)
         if before is not None and before.columns != columns:
             columns = tuple(sorted({*before.columns, *columns})) if before.columns and columns else ()
+            # Of one moment: the lock that changed last speaks for all of the columns.
+            ts = max(ts, before.ts)
         self.read_set[key] = ReadSetEntry(key, ts, table.name, columns)
         if len(self.read_set) > MAX_READ_SET:
             raise F1Error(

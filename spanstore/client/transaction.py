@@ -160,7 +160,7 @@ class Transaction:
         self._preconditions.append(test)
 
     async def commit(self, *, deadline: int = 0, timeout_s: float = 10.0) -> int:
-        """Commit everything at one timestamp and return it (that of the reads, for a transaction that wrote nothing).
+        """Commit everything at one timestamp and return it; 0 if it wrote nothing and read all in one request.
 
         Raises ABORTED and the like: nothing happened. UNKNOWN_OUTCOME (ambiguous): ask about :attr:`commit_id`.
         """

@@ -16,7 +16,7 @@ SELECT agcr.CampaignId, click.Region, cr.Language, SUM(click.Clicks) AS Clicks
 FROM AdClick click
   JOIN AdGroupCreative agcr USING (AdGroupId, CreativeId)
   JOIN Creative cr USING (CustomerId, CreativeId)
-WHERE click.Date BETWEEN DATE '2013-03-01' AND DATE '2013-03-31'
+WHERE click.Date = '2013-03-23'
 GROUP BY agcr.CampaignId, click.Region, cr.Language
 """
 
@@ -108,9 +108,36 @@ def test_short_queries_and_transactions_stay_on_the_f1server(conn: f1.Connection
         plan = json.loads(query(conn, f"EXPLAIN (FORMAT JSON) {sql}").column(0)[0].as_py())
         assert plan["execution"] == "central"
         assert reason in plan["reason"], plan["reason"]
-    with conn.transaction() as tx:
+    with conn.transaction(kind="pessimistic") as tx:
         (text, *_) = [row[0] for row in tx.execute(f"EXPLAIN {CLICKS_BY_CAMPAIGN}").fetchall()]
-        assert text == "central: its transaction notes or locks what it reads"
+        assert text == "central: its transaction locks what it reads"
+
+
+BUDGETS = """
+SELECT /*+ DISTRIBUTED */ c.Name, sum(k.Budget) FROM Customer c JOIN Campaign k USING (CustomerId) GROUP BY 1
+"""
+RAISE = "UPDATE Campaign SET Budget = Budget + 1 WHERE CustomerId = ? AND CampaignId = ?"
+
+
+def test_optimistic_transactions_note_what_slaves_look_at(database: Database, conn: f1.Connection) -> None:
+    """Also through the implicit transaction of a connection without autocommit."""
+    ((mine, its), (theirs, other)) = conn.execute(
+        "SELECT CustomerId, min(CampaignId) FROM Campaign GROUP BY CustomerId ORDER BY 1 LIMIT 2"
+    ).fetchall()
+    with f1.connect(database.hosts, timeout_s=60) as session:
+        for changed in (False, True):
+            cursor = session.cursor()
+            ((text,),) = cursor.execute(f"EXPLAIN (FORMAT JSON) {BUDGETS}").fetchall()
+            assert json.loads(text)["execution"] == "distributed"
+            assert cursor.execute(BUDGETS).fetchall()
+            cursor.execute(RAISE, (mine, its))
+            if changed:
+                conn.execute(RAISE, (theirs, other))
+                with pytest.raises(f1.Error, match="was changed after the transaction read it"):
+                    session.commit()
+                session.rollback()
+            else:
+                session.commit()
 
 
 def test_snapshots_and_the_past_are_spread(conn: f1.Connection) -> None:

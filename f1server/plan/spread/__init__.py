@@ -53,8 +53,8 @@ When a query stays on one server
 
 Joins, groups and subqueries that cannot be cut are no error: :class:`Unspreadable` says why, EXPLAIN shows it, and the
 query runs on the f1server that took it. So does a query that reads every table by key, one that examines few rows, one
-in a transaction that notes or locks what it reads, and one whose run failed with an error of its own: the central run
-then gives the error that users are told.
+in a transaction that has written or that locks what it reads, and one whose run failed with an error of its own: the
+central run then gives the error that users are told.
 
 What must hold
 ==============

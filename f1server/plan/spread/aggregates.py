@@ -129,21 +129,25 @@ def _cast(value: exp.Expr, kind: str) -> exp.Expr:
 
 
 def substituted(root: exp.Expr, found: Sequence[tuple[exp.Expr, exp.Expr]]) -> exp.Expr:
-    """Return a copy of an expression in which the first of each pair is replaced by the second, outermost first."""
+    """Return a copy of an expression in which the first of each pair is replaced by the second, outermost first.
+
+    Inside a nested query, what names no columns (``count(*)``) is that query's own.
+    """
     known = dict(found)
     holder = exp.Paren(this=root.copy())
-    todo: list[exp.Expr] = [holder.this]
+    todo: list[tuple[exp.Expr, bool]] = [(holder.this, False)]
     while todo:
-        node = todo.pop()
+        node, nested = todo.pop()
         if isinstance(node, exp.Literal | exp.Identifier | exp.DataType):
             continue
+        nested = nested or isinstance(node, exp.Query)
         other = known.get(node) if not isinstance(node, exp.Query) else None
-        if other is not None:
+        if other is not None and not (nested and node.find(exp.Column) is None):
             new = other.copy()
             new.meta[META] = infer(node)
             node.replace(new)
             continue
-        todo += list(node.iter_expressions())
+        todo += [(child, nested) for child in node.iter_expressions()]
     inner: exp.Expr = holder.this
     inner.pop()
     return inner

@@ -279,6 +279,8 @@ class _Block:
         rel = self._from_where()
         columns = tuple(Named(p.alias_or_name, infer(p)) for p in node.expressions)
         calls = [c for e in (*projections, *having, *order) for c in aggregates.calls_of(e)]
+        if having and not group and not calls:
+            calls = [exp.Count(this=exp.Star())]  # HAVING alone makes one group of all rows
         if group or calls or node.args.get("group") is not None:
             rel, places = self._aggregate(rel, group, calls)
             projections = [aggregates.substituted(p, places) for p in projections]
