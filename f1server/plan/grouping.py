@@ -24,7 +24,8 @@ def admit_dependent_columns(node: exp.Select, scope: Scope) -> None:
     group = node.args.get("group")
     if group is None or any(group.args.get(key) for key in ("rollup", "cube", "grouping_sets", "all")):
         return
-    grouped = {o for e in group.expressions if (o := _origin(e)) is not None}
+    listed = [p for e in group.expressions if (p := _listed(e, node)) is not None]
+    grouped = {o for e in (*group.expressions, *(p.unalias() for p in listed)) if (o := _origin(e)) is not None}
     whole: set[int] = set()
     for relation in scope.relations:
         base = relation.base
@@ -32,15 +33,30 @@ def admit_dependent_columns(node: exp.Select, scope: Scope) -> None:
             whole.add(base.number)
     if not whole:
         return
-    parts = [*node.expressions, *(node.args[key] for key in ("having", "order", "qualify") if node.args.get(key))]
+    items = [p for p in node.expressions if not any(p is named for named in listed)]
+    parts = [*items, *(node.args[key] for key in ("having", "order", "qualify") if node.args.get(key))]
     for part in parts:
         for column in list(part.find_all(exp.Column)):
             origin = _origin(column)
             if origin is not None and origin.number in whole and origin not in grouped and _is_bare(column, node):
                 call = exp.Anonymous(this="any_value")
                 call.meta[META] = column.meta.get(META)
-                column.replace(call)
+                # A column of the select list keeps its name.
+                item = column.parent is node and column.arg_key == "expressions"
+                named = exp.Alias(this=call, alias=exp.to_identifier(column.name, quoted=True))
+                column.replace(named if item else call)
                 call.set("expressions", [column])
+
+
+def _listed(part: exp.Expr, node: exp.Select) -> exp.Expr | None:
+    """Return the item of the select list that a part of GROUP BY names, by number or alias."""
+    if isinstance(part, exp.Literal) and not part.is_string:
+        number = int(part.name)
+        return node.expressions[number - 1] if 1 <= number <= len(node.expressions) else None
+    if not isinstance(part, exp.Column) or part.table:
+        return None
+    named = [p for p in node.expressions if isinstance(p, exp.Alias) and p.alias.lower() == part.name.lower()]
+    return named[0] if len(named) == 1 else None
 
 
 def _origin(node: exp.Expr) -> Origin | None:

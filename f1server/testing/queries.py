@@ -451,7 +451,7 @@ class _Maker:
         choice = self.rng.random()
         if choice < 0.1:
             other = self.rng.choice(fields)
-            text, _, _ = self.select(depth - 1, around, [field.kind, other.kind])
+            text, _, _ = self.select(depth - 1, (), [field.kind, other.kind])  # DuckDB has no correlated ones
             return f"({field.text}, {other.text}) {self.rng.choice(('', 'NOT '))}IN ({text})"
         if choice < 0.5:
             text, _, _ = self.query(depth - 1, around, [field.kind])

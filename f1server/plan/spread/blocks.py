@@ -252,6 +252,19 @@ def _count(node: exp.Expr, key: str) -> exp.Expr | None:
     return found
 
 
+def _by_outputs(node: exp.Select, projections: Sequence[exp.Expr]) -> list[exp.Ordered]:
+    """Return what ORDER BY sorts by; what stands in the select list, too, is that column of the result."""
+    order = node.args.get("order")
+    found: list[exp.Ordered] = list(order.expressions) if order is not None else []
+    for ordered in found:
+        at = next((i for i, p in enumerate(projections) if p == ordered.this), None)
+        if at is not None:
+            column = exp.column(f"{OUTPUT}{at}", quoted=True)
+            column.meta[META] = infer(ordered.this)
+            ordered.this.replace(column)
+    return found
+
+
 def _output_order(node: exp.Expr, outputs: Sequence[Ref]) -> list[exp.Ordered]:
     order = node.args.get("order")
     places: dict[Ref, exp.Expr] = {
@@ -271,7 +284,7 @@ class _Block:
     def plan(self) -> Sealed:
         node = self.node
         projections = [p.unalias() for p in node.expressions]
-        order = list(node.args["order"].expressions) if node.args.get("order") is not None else []
+        order: list[exp.Expr] = [*_by_outputs(node, projections)]
         having = list(conjuncts(node.args["having"].this)) if node.args.get("having") is not None else []
         group = list(node.args["group"].expressions) if node.args.get("group") is not None else []
         distinct = node.args.get("distinct") is not None
@@ -590,7 +603,7 @@ class _Block:
         self,
         rel: Rel,
         projections: list[exp.Expr],
-        order: list[exp.Expr],
+        order: Sequence[exp.Expr],
         columns: tuple[Named, ...],
         distinct: bool,
     ) -> Sealed:

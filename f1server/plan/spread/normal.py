@@ -34,10 +34,16 @@ class Unspreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A column of a relation as DuckDB knows it."""
+    """A column of a relation as DuckDB knows it. ``shown``: what the statement calls it, if that is something else."""
 
     name: str
     type: SqlType = UNKNOWN
+    shown: str = ""
+
+    @property
+    def written(self) -> str:
+        """What the statement calls it."""
+        return self.shown or self.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +57,7 @@ class Item:
 
     def find(self, name: str) -> list[Named]:
         """Return the columns of that name, in any case."""
-        return [c for c in self.columns if c.name.lower() == name.lower()]
+        return [c for c in self.columns if c.written.lower() == name.lower()]
 
 
 @dataclass(slots=True, eq=False)
@@ -317,14 +323,14 @@ class Normal:
             seen: set[str] = set()
             for item in items:
                 for column in item.columns:
-                    name = column.name.lower()
+                    name = column.written.lower()
                     if name in left_out or (bare and name in scope.merged and name in seen):
                         continue
                     seen.add(name)
                     whole = (
                         scope.merged[name].copy() if bare and name in scope.merged else reference(item.alias, column)
                     )
-                    found.append(exp.alias_(whole, column.name, quoted=True))
+                    found.append(exp.alias_(whole, column.written, quoted=True))
         node.set("expressions", found)
 
     def _aliased(self, name: str, scope: _Scope) -> list[Item]:
@@ -397,8 +403,18 @@ def _column_names(node: exp.Expr) -> list[str]:
 
 
 def _renamed(columns: Sequence[Named], names: Sequence[str]) -> tuple[Named, ...]:
-    return tuple(Named(names[i] if i < len(names) else c.name, c.type) for i, c in enumerate(columns))
+    """Return columns under the names that are given; those of one name are told apart by others."""
+    found: list[Named] = []
+    taken: set[str] = set()
+    for i, column in enumerate(columns):
+        name = names[i] if i < len(names) else column.written
+        twin = name.lower() in taken
+        found.append(Named(f"f1_{i}_{name}", column.type, name) if twin else Named(name, column.type))
+        taken.add(name.lower())
+    return tuple(found)
 
 
 def _kept_names(node: exp.Expr, item: Item) -> list[exp.Expr]:
-    return [exp.to_identifier(c.name, quoted=True) for c in item.columns] if _column_names(node) else []
+    if not _column_names(node) and not any(c.shown for c in item.columns):
+        return []
+    return [exp.to_identifier(c.name, quoted=True) for c in item.columns]

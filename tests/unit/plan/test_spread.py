@@ -40,6 +40,19 @@ QUERIES = {
         FROM A a""",
     "two integers that equal one double": """
         SELECT b.d, count(*) FROM A a JOIN B b ON a.Id = b.d GROUP BY b.d""",
+    "an aggregate of a query in HAVING is its own": """
+        SELECT a.s, count(*) FROM A a GROUP BY a.s HAVING count(*) <> (SELECT count(*) FROM B b WHERE b.s = a.s)""",
+    "a window function of a query in HAVING": """
+        SELECT count(*) FROM A a HAVING EXISTS (SELECT count(*) OVER (PARTITION BY b.s) FROM B b)""",
+    "columns of one name in FROM": """
+        SELECT x.* FROM (SELECT a.n, b.N FROM A a JOIN B b ON a.Id = b.Id) x LEFT JOIN C c ON c.Id = 1""",
+    "columns of one name of WITH, used twice": """
+        WITH w AS (SELECT a.n, b.n FROM A a JOIN B b ON a.Id = b.Id) SELECT * FROM w UNION ALL SELECT * FROM w""",
+    "columns of one name in a correlated query": """
+        SELECT a.n FROM A a WHERE EXISTS (SELECT * FROM (SELECT * FROM B b JOIN C c ON b.Id = c.Id) x WHERE x.s = a.s)
+        """,
+    "DISTINCT ordered by what it selects": "SELECT DISTINCT a.n + 1 FROM A a ORDER BY a.n + 1 LIMIT 2",
+    "HAVING alone makes one group": "SELECT 1 AS one FROM A HAVING TRUE",
 }
 
 
