@@ -89,7 +89,7 @@ class PartEvaluation:
         """Read the scans and wait for the inputs. Raises F1Error."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        self._scans = await self._engine.feed(self._open, schema, scans, self.part.functions, source)
+        self._scans = await self._engine.feed(self._open, schema, scans, self.part.functions, source, together=True)
         self.scan_us = _us(loop.time() - began_s) if scans else 0
         await self._complete.wait()
         self.input_us = _us(self._complete_s - self._began_s) if self.part.inputs else 0

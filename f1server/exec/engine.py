@@ -17,7 +17,7 @@ from f1server.exec.arrow_types import narrowed, result_type, sql_type
 from f1server.exec.collect import Collector
 from f1server.exec.duck import Connection, Duck
 from f1server.exec.protos import arrow_function, duck_name
-from f1server.exec.source import FieldWanted, KeySpan, Source
+from f1server.exec.source import FieldWanted, KeySpan, Source, TableScan
 from f1server.plan.names import OutColumn
 from f1server.plan.prepare import BoundQuery, PlannedScan
 from f1server.plan.resolve import ProtoFunction
@@ -96,8 +96,13 @@ class Engine:
         scans: Sequence[PlannedScan],
         functions: Sequence[ProtoFunction],
         source: Source,
+        *,
+        together: bool = False,
     ) -> list[Collector]:
-        """Give DuckDB the functions and the rows that a query needs; returns what was read. Raises F1Error."""
+        """Give DuckDB the functions and the rows that a query needs; returns what was read. Raises F1Error.
+
+        ``together``: read several scans at a time, which a source under locks does not like.
+        """
         registry = registry_of(schema)
         for function in functions:
             argument, call = arrow_function(registry, function)
@@ -109,14 +114,17 @@ class Engine:
             ready = [s for s in waiting if s.lookup is None or s.lookup.relation in kept]
             check(ready, "lookups do not wait for each other")
             waiting = [s for s in waiting if s not in ready]
-            now = [looked_up(schema, s, kept) for s in ready]
-            wanted = [s for s in now if not s.scan.empty]
-            streams = await source.scan([s.scan for s in wanted]) if wanted else []
-            check(len(streams) == len(wanted), "a source answers every scan")
-            by_relation = {s.relation: stream for s, stream in zip(wanted, streams, strict=True)}
-            for scan in now:
-                collector = self.collector(connection, scan.relation, _scan_schema(schema, scan))
-                await _drain(by_relation.get(scan.relation), collector)
+            pieces = {s.relation: _pieces(looked_up(schema, s, kept)) for s in ready}
+            wanted = [(relation, scan) for relation, scans in pieces.items() for scan in scans]
+            found = await source.scan([scan for _, scan in wanted]) if wanted else []
+            check(len(found) == len(wanted), "a source answers every scan")
+            streams: dict[str, list[AsyncIterator[Any]]] = {s.relation: [] for s in ready}
+            for (relation, _), stream in zip(wanted, found, strict=True):
+                streams[relation].append(stream)
+            collectors = {s.relation: self.collector(connection, s.relation, _scan_schema(schema, s)) for s in ready}
+            await _drain_all([(streams[r], collector) for r, collector in collectors.items()], together)
+            for scan in ready:
+                collector = collectors[scan.relation]
                 kept.update(dict.fromkeys(scan.relations, await collector.finish()))
                 done.append(collector)
                 for view in scan.views:
@@ -178,6 +186,43 @@ async def _drain(stream: AsyncIterator[Any] | None, collector: Collector) -> Non
         close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
+
+
+_LOOKUP_BATCH = 1_000
+"""Keys that are looked up with one request."""
+
+
+def _pieces(planned: PlannedScan) -> list[TableScan]:
+    """Return the scans that read what one asks for: lookups of many keys go in batches."""
+    scan = planned.scan
+    if scan.empty:
+        return []
+    if planned.lookup is None or len(scan.spans) + len(scan.index_spans) <= _LOOKUP_BATCH:
+        return [scan]
+    by_index = scan.index is not None
+    spans = scan.index_spans if by_index else scan.spans
+    batches = [spans[i : i + _LOOKUP_BATCH] for i in range(0, len(spans), _LOOKUP_BATCH)]
+    return [replace(scan, index_spans=batch) if by_index else replace(scan, spans=batch) for batch in batches]
+
+
+async def _drain_all(work: Sequence[tuple[Sequence[AsyncIterator[Any]], Collector]], together: bool) -> None:
+    """Take over all rows of some relations; the streams of one relation come one after the other."""
+
+    async def drain(streams: Sequence[AsyncIterator[Any]], collector: Collector) -> None:
+        for stream in streams:
+            await _drain(stream, collector)
+
+    if not together or len(work) < 2:
+        for streams, collector in work:
+            await drain(streams, collector)
+        return
+    tasks = [asyncio.create_task(drain(streams, collector)) for streams, collector in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def looked_up(schema: Schema, planned: PlannedScan, kept: Mapping[str, Any]) -> PlannedScan:

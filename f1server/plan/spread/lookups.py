@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _FACTOR = 20
 """Looking a row up costs about as much as scanning so many."""
 _MOST_KEYS = 20_000
-_FANOUT = 10.0
 
 
 def look_up(rels: Sequence[Rel], pool: list[exp.Expr], planner: "Planner") -> list[Rel]:
@@ -48,17 +47,23 @@ def _next(
         for inner in rels:
             if inner is outer or not _is_plain(inner):
                 continue
-            base_rows = table_rows(planner.statistics, inner.scans[0].planned.scan.table)
-            if outer.rows * _FACTOR > base_rows:
-                continue
             pairs = pairs_of(pool, outer, inner)
             lookup = _lookup(outer, inner, pairs, planner)
-            if lookup is not None:
-                whole = lookup.index is None and len(lookup.parts) == len(
-                    inner.scans[0].planned.scan.table.key_column_ids
-                )
-                return outer, inner, lookup, pairs, outer.rows * (1.0 if whole else _FANOUT)
+            if lookup is None:
+                continue
+            rows = outer.rows * _fanout(outer, inner, lookup, planner)
+            if rows * _FACTOR <= table_rows(planner.statistics, inner.scans[0].planned.scan.table):
+                return outer, inner, lookup, pairs, rows
     return None
+
+
+def _fanout(outer: Rel, inner: Rel, lookup: Lookup, planner: "Planner") -> float:
+    """Return about how many rows one key finds: if every row of the outer table asked, all would be found."""
+    table = inner.scans[0].planned.scan.table
+    if lookup.index is None and len(lookup.parts) == len(table.key_column_ids):
+        return 1.0
+    (asking,) = [s.planned.scan.table for s in outer.scans if s.planned.relation == lookup.relation]
+    return max(1.0, table_rows(planner.statistics, table) / max(1.0, table_rows(planner.statistics, asking)))
 
 
 def _is_plain(rel: Rel) -> bool:
