@@ -18,6 +18,9 @@ COLUMNS: Mapping[str, str] = {
     "work": "{work}",
     "clients": "{clients}",
     "a second": "{ours:,.0f}",
+    "central ms": "{central_ms:,.0f}",
+    "moved KiB": "{moved_kib:,.0f}",
+    "rows at the f1server": "{rows_in:,}",
     "p50 ms": "{p50_ms:.1f}",
     "p99 ms": "{p99_ms:.1f}",
     "cpu us": "{cpu_us:.0f}",
@@ -36,11 +39,15 @@ def table(report: Mapping[str, Any], revision: str) -> str:
     """Return a report as Markdown."""
     rows = report["rows"]
     peer = rows[0]["peer_name"]
-    columns = [(heading, form) for heading, form in COLUMNS.items() if rows[0].get(_FIELD.findall(form)[0]) is not None]
+    columns = [(heading, form) for heading, form in COLUMNS.items() if _has(rows[0], form)]
     if peer:
         columns += [
-            (f"{peer} {heading}" if heading != "ratio" else heading, form) for heading, form in PEER_COLUMNS.items()
+            (f"{peer} {heading}" if heading != "ratio" else heading, form)
+            for heading, form in PEER_COLUMNS.items()
+            if _has(rows[0], form)
         ]
+    if rows[0]["unit"] == "ms":
+        columns = [(heading.replace("a second", "ms"), form) for heading, form in columns]
     lines = [
         f"Revision {revision} on {report['machine']}:",
         "",
@@ -49,6 +56,10 @@ def table(report: Mapping[str, Any], revision: str) -> str:
     ]
     lines += ["| " + " | ".join(form.format(**row) for _, form in columns) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def _has(row: Mapping[str, Any], form: str) -> bool:
+    return row.get(_FIELD.findall(form)[0]) is not None
 
 
 def replace(text: str, name: str, section: str) -> str:
