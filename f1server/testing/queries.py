@@ -7,6 +7,7 @@ whole query only, where they can be compared with a tolerance.
 import datetime
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -312,12 +313,12 @@ class _Maker:
         if self.shared and self.chance(0.35):
             chosen = self.rng.choice(self.shared)
         elif depth > 0 and self.chance(0.13):
-            text, columns, rows = self.query(depth - 1)
+            text, columns, rows = self.starred() if self.chance(0.2) else self.query(depth - 1)
             names = ""
-            if self.chance(0.2):
+            if not text.startswith("SELECT *") and self.chance(0.2):
                 columns = tuple(Column(f"n{i}", c.kind) for i, c in enumerate(columns))
                 names = f"({', '.join(c.name for c in columns)})"
-            fields = tuple(_Field(f"{alias}.{c.name}", c.kind, c.name) for c in columns)
+            fields = tuple(_Field(f"{alias}.{quoted(c.name)}", c.kind, c.name) for c in columns)
             return _From(f"({text}) AS {alias}{names}", fields, rows)
         else:
             chosen = self.table(self.rng.choice(self.world.tables))
@@ -326,6 +327,15 @@ class _Maker:
             for i, c in enumerate(chosen.columns)
         )
         return _From(f"{self.cased(chosen.text)} AS {alias}", fields, chosen.rows)
+
+    def starred(self) -> tuple[str, tuple[Column, ...], int]:
+        """Return a query for all columns, and those of them whose names are theirs alone."""
+        source = self.source(0)
+        names = Counter(f.name.lower() for f in source.fields)
+        columns = tuple(Column(f.name, f.kind) for f in source.fields if names[f.name.lower()] == 1)
+        if not columns or " USING " in source.text:
+            return self.query(0)
+        return f"SELECT * FROM {source.text}", columns, source.rows
 
     @staticmethod
     def table(table: RandomTable) -> _Relation:
