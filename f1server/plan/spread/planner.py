@@ -15,6 +15,7 @@ from f1server.plan.spread.estimates import examined_rows
 from f1server.plan.spread.joins import JoinOptions
 from f1server.plan.spread.normal import Normal, Unspreadable
 from f1server.plan.spread.relation import Draft, Exchange
+from f1server.plan.spread.sharing import shared
 from f1server.plan.statistics import Statistics
 
 RULES_OFF = ("lookup_join", "cluster_join", "shared_scan", "point_read")
@@ -113,7 +114,7 @@ def _part(draft: Draft, query: Prepared, params: Sequence[object], now_us: int) 
         draft.number,
         sql,
         draft.workers,
-        tuple(_owned(scan, draft) for scan in draft.scans),
+        shared([_owned(scan, draft) for scan in draft.scans]),
         {exchange.relation: exchange.producer.number for exchange in draft.inputs},
         tuple(_output(exchange) for exchange in draft.outputs if exchange.consumer is not None),
         bound,
