@@ -23,8 +23,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: install
 	$(PY) scripts/demo.py $(ARGS)
 
+# Arguments: make test ARGS="-x -q".
 test: install static
-	$(PY) -m pytest -m "not long" tests
+	$(PY) scripts/test.py $(ARGS)
 
 # Resumable: finished units of this revision are not run again. Arguments: make test-long ARGS="--list".
 test-long: install
