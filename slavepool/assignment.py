@@ -8,10 +8,11 @@ from f1common.errors import Code, F1Error
 from f1common.ids import UNIQUE_BYTES
 from f1common.pb import slave_pb2 as pb
 from f1server.catalog.schema import Schema
-from f1server.dist.topology import check_parts, runs_at
+from f1server.dist.topology import runs_at
 from f1server.dist.wire import parts_from_pb, schema_from_wire
 from f1server.plan.parts import Part
 from f1server.plan.prepare import PlannedScan
+from slavepool.admission import admit
 
 __all__ = ["Assignment", "SchemaCache", "assignment_from_pb"]
 
@@ -65,11 +66,19 @@ class SchemaCache:
     def get(self, data: bytes, commit_ts: int) -> Schema:
         """Return the schema that the bytes hold. Raises F1Error DATA_CORRUPTION."""
         key = (hashlib.blake2b(data, digest_size=16).digest(), commit_ts)
-        found = self._kept.pop(key, None) or schema_from_wire(data, commit_ts)
+        found = self._kept.pop(key, None) or _schema(data, commit_ts)
         self._kept[key] = found
         if len(self._kept) > self._size:
             self._kept.popitem(last=False)
         return found
+
+
+def _schema(data: bytes, commit_ts: int) -> Schema:
+    try:
+        return schema_from_wire(data, commit_ts)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # It is a schema by its form, and its elements contradict each other.
+        raise F1Error(Code.DATA_CORRUPTION, f"the schema of a query makes no sense: {error!r}") from error
 
 
 def assignment_from_pb(start: pb.Start, schemas: SchemaCache) -> Assignment:
@@ -78,7 +87,7 @@ def assignment_from_pb(start: pb.Start, schemas: SchemaCache) -> Assignment:
         raise F1Error(Code.INVALID_ARGUMENT, "a query is started with its id, its workers and its parts")
     schema = schemas.get(start.schema, start.schema_commit_ts)
     parts = parts_from_pb(schema, start.parts)
-    check_parts(parts)
+    admit(schema, parts)
     return Assignment(
         start.query,
         start.attempt,

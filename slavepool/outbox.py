@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from f1common.errors import F1Error, check
+from f1common.errors import Code, F1Error, check
 from f1common.pb import slave_pb2 as pb
 from f1common.rpc.batches import take
 
@@ -52,8 +52,9 @@ class Outbox:
         return size
 
     def credit(self, size: int) -> None:
-        """The receiver has taken ``size`` bytes over."""
-        check(0 <= size <= self._outstanding, "a receiver takes over no more than it was sent")
+        """The receiver has taken ``size`` bytes over. Raises F1Error INVALID_ARGUMENT if it was not sent so many."""
+        if not 0 <= size <= self._outstanding:
+            raise F1Error(Code.INVALID_ARGUMENT, "a receiver takes over no more than it was sent")
         self._outstanding -= size
         if not self._outstanding:
             self._drained.set()

@@ -55,6 +55,7 @@ class SlaveRun:
         self._batch_rows = batch_rows
         self._links: dict[int, Link] = {}
         self._evaluations = {part.id: self._evaluation(part) for part in assignment.own_parts}
+        self._givers: set[int] = set()
         self._receiving: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.ended = asyncio.Event()
@@ -181,7 +182,16 @@ class SlaveRun:
         return found
 
     async def receive(self, giver: int, context: Any) -> None:
-        """Take what another worker sends on a stream, until it or the run ends."""
+        """Take what another worker sends on a stream, until it or the run ends.
+
+        Raises F1Error: INVALID_ARGUMENT for no other worker, ALREADY_EXISTS for one that has a stream.
+        """
+        if not 0 <= giver < len(self.assignment.workers) or giver == self.assignment.position:
+            raise F1Error(Code.INVALID_ARGUMENT, f"this run gets no rows from a worker {giver}")
+        if giver in self._givers:
+            # The rows of both would count. Whoever lost a stream tries again with the whole query.
+            raise F1Error(Code.ALREADY_EXISTS, f"worker {giver} gives its rows by another stream")
+        self._givers.add(giver)
         task = asyncio.create_task(self._receive(giver, context), name=f"rows from worker {giver}")
         self._receiving.add(task)
         task.add_done_callback(self._receiving.discard)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from f1common.errors import Code, F1Error, check
+from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema
 from f1server.dist.stats import PartStats, ReadStats
 from f1server.exec.collect import Collector
@@ -62,7 +62,8 @@ class PartEvaluation:
         if collector is None:
             collector = self._inputs[relation] = self._engine.collector(self._open, relation, schema)
         if batch is not None and batch.num_rows:
-            check(batch.schema.equals(collector.schema), "all workers give rows of the same types")
+            if not batch.schema.equals(collector.schema):
+                raise F1Error(Code.INVALID_ARGUMENT, f"the rows of worker {giver} for {relation!r} are of other types")
             await collector.add(batch)
         if last:
             await self._ended(relation, giver, collector)
@@ -97,8 +98,13 @@ class PartEvaluation:
     async def query(self, sql: str) -> Any:
         """Begin the part's query, as ``sql``, and return the Arrow schema of its result. Raises F1Error."""
         began_s = asyncio.get_running_loop().time()
-        work = partial(self._open.query, sql, self.part.bound)
-        schema, self._results = await self._engine.inline(work, self._open)
+        connection = self._open
+
+        def start() -> tuple[Any, Iterator[Any]]:
+            connection.require_query(sql)
+            return connection.query(sql, self.part.bound)
+
+        schema, self._results = await self._engine.inline(start, connection)
         self._evaluated(began_s)
         return schema
 

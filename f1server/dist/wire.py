@@ -311,7 +311,7 @@ def parts_from_pb(schema: Schema, messages: Sequence[pb.Part]) -> tuple[Part, ..
     """Convert back, under the schema of the plan. Raises F1Error INVALID_ARGUMENT."""
     try:
         return tuple(_part_from_pb(schema, message) for message in messages)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, ArithmeticError, RecursionError) as error:
         raise F1Error(
             Code.INVALID_ARGUMENT, f"a part of a plan cannot be read; is the peer newer? ({error})"
         ) from error

@@ -97,9 +97,9 @@ class Connection:
         """Let a query read an Arrow table under a name, with the types that a query of ours gave it."""
         shown = _restored(rows.schema)
         if shown is None:
-            self._connection.register(name, rows)
+            self.run(lambda: self._connection.register(name, rows))
             return
-        self._connection.register(f"{name}_", rows)
+        self.run(lambda: self._connection.register(f"{name}_", rows))
         self.run(lambda: self._connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {shown} FROM {name}_"))
 
     def view(self, name: str, source: str, columns: Sequence[tuple[str, str]]) -> None:
@@ -109,11 +109,17 @@ class Connection:
 
     def spool(self, name: str, rows: Any, create: bool) -> None:
         """Add rows to a temporary table, which DuckDB moves to disk when memory is short."""
-        self._connection.register("f1_spooled", rows)
+        self.run(lambda: self._connection.register("f1_spooled", rows))
         head = f"CREATE TEMP TABLE {name} AS" if create else f"INSERT INTO {name}"
         shown = _restored(rows.schema) or "*"
         self.run(lambda: self._connection.execute(f"{head} SELECT {shown} FROM f1_spooled").fetchall())
         self._connection.unregister("f1_spooled")
+
+    def require_query(self, sql: str) -> None:
+        """Check that a text from elsewhere is one query, which changes nothing. Raises F1Error INVALID_ARGUMENT."""
+        found = self.run(lambda: [statement.type for statement in self._connection.extract_statements(sql)])
+        if found != [duckdb.StatementType.SELECT]:
+            raise F1Error(Code.INVALID_ARGUMENT, "the text of a part is not one query")
 
     def query(self, sql: str, bound: Mapping[str, object]) -> "tuple[Any, Iterator[Any]]":
         """Run a query and return its Arrow schema and the batches of its result. Raises F1Error."""
@@ -164,7 +170,7 @@ class Connection:
         self._connection.close()
 
 
-_TYPE = b"duckdb"
+TYPE_NOTE = b"duckdb"
 """Key of a field's metadata: the type that its values had."""
 _CHANGED = frozenset({"HUGEINT", "UHUGEINT", "UUID", "JSON", "BIT", "TIME WITH TIME ZONE", "TIMESTAMP_S"})
 """Types that Arrow carries as others: a HUGEINT that comes back as DECIMAL(38, 0) divides differently."""
@@ -175,7 +181,7 @@ def _noted(schema: Any, kinds: Sequence[str]) -> Any:
     if not _CHANGED.intersection(kinds):
         return schema
     fields = [
-        field.with_metadata({_TYPE: kind}) if kind in _CHANGED else field
+        field.with_metadata({TYPE_NOTE: kind}) if kind in _CHANGED else field
         for field, kind in zip(schema, kinds, strict=True)
     ]
     return pa.schema(fields)
@@ -183,7 +189,7 @@ def _noted(schema: Any, kinds: Sequence[str]) -> Any:
 
 def _restored(schema: Any) -> str | None:
     """Return a select list that gives the columns of an Arrow schema their types back; None: they have them."""
-    kinds = [(field.metadata or {}).get(_TYPE, b"").decode() for field in schema]
+    kinds = [(field.metadata or {}).get(TYPE_NOTE, b"").decode() for field in schema]
     if not any(kinds):
         return None
     names = [_quoted(name) for name in schema.names]

@@ -38,6 +38,12 @@ from f1server.plan.types import META, UNKNOWN, SqlType, infer, infer_all, of_col
 _MAX_VIEW_DEPTH = 32
 
 
+def function_name(schema: Schema, action: str, message: str, path: tuple[str, ...]) -> str:
+    """Return the name of a function: DuckDB's are everybody's, so it says what it does, under which descriptors."""
+    said = "\0".join((action, message, *path)).encode()
+    return f"f1_proto_{hashlib.blake2b(said + bytes(1) + schema.descriptor_set, digest_size=12).hexdigest()}"
+
+
 @dataclass(frozen=True, slots=True)
 class ProtoFunction:
     """A function that DuckDB gets for a query: reads ``path`` of messages, or converts them. Equal names, equal
@@ -395,10 +401,8 @@ class Resolver:
         key = (action, message, path)
         found = self.functions.get(key)
         if found is None:
-            # DuckDB's functions are everybody's: the name says exactly what this one does, under which descriptors.
-            said = "\0".join((action, message, *path)).encode()
-            digest = hashlib.blake2b(said + b"\0" + self.schema.descriptor_set, digest_size=12).hexdigest()
-            found = self.functions[key] = ProtoFunction(f"f1_proto_{digest}", action, message, path, result)
+            name = function_name(self.schema, action, message, path)
+            found = self.functions[key] = ProtoFunction(name, action, message, path, result)
         return found
 
     # ------------------------------------------------------------------ tables

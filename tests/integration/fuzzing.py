@@ -21,14 +21,18 @@ from f1common.config import (
     ClusterSection,
     ClusterServer,
     Config,
+    MasterSection,
     PaxosSection,
     ServerSection,
+    SlaveSection,
 )
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import encode_row
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.server import server_options
 from f1server.process import F1Process
+from master.process import MasterProcess
+from slavepool.process import SlaveProcess
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.placement.range_map import spread_tables
 from spanstore.runtime.process import SpanProcess
@@ -36,6 +40,8 @@ from tests.integration.scan_cluster import free_ports
 
 T = TypeVar("T")
 
+LOST_STATUS = "Internal error from Core"
+"""What grpc.aio says instead of a status that arrives while a message is being written (grpc issue 36066)."""
 MAP_BYTES = 1 << 28
 _NUMBERS = (0, 1, 2, 3, 5, 127, 255, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, -1, -(1 << 63))
 _CPP = FieldDescriptor
@@ -43,25 +49,30 @@ _CPP = FieldDescriptor
 
 @dataclass(slots=True)
 class Servers:
-    """One spanserver and one f1server."""
+    """One process of each kind."""
 
     span_address: str
     f1_address: str
+    master_address: str
+    slave_address: str
     span: SpanProcess
     f1: F1Process
+    slave: SlaveProcess
 
 
 @asynccontextmanager
 async def servers(root: Path) -> AsyncIterator[Servers]:
-    """Run both until the end of the context. Whatever fails in them unnoticed fails the test."""
+    """Run all until the end of the context. Whatever fails in them unnoticed fails the test."""
     offset = measure_same_host_offset_us()
     clock = SameHostClock(offset)
-    span_port, f1_port = free_ports(2)
+    ports = free_ports(4)
+    span_port, f1_port, master_port, slave_port = ports
     cluster = ClusterSection(
         cluster_id="fuzz",
         servers=(ClusterServer(name="span-a", zone="a", address=f"127.0.0.1:{span_port}"),),
         groups=tuple(ClusterGroup(id=group, voters=("span-a",)) for group in range(3)),
         ranges=tuple(ClusterRange(start=r.start.hex(), group=r.group) for r in spread_tables([0, 1, 2]).ranges),
+        master=f"127.0.0.1:{master_port}",
     )
 
     def config(name: str, port: int) -> Config:
@@ -70,26 +81,34 @@ async def servers(root: Path) -> AsyncIterator[Servers]:
             clock=ClockSection(source="same_host", offset_us=offset),
             paxos=PaxosSection(heartbeat_ms=50, lease_ms=600, election_timeout_ms=200),
             cluster=cluster,
+            slave=SlaveSection(memory_mib=256, query_memory_mib=32, heartbeat_ms=100),
         )
 
     engine = LmdbEngine.open(root / "span-a", cluster="fuzz", server="span-a", map_bytes=MAP_BYTES)
     channels = ChannelCache()
     span = SpanProcess(config("span-a", span_port), engine, clock, channels, random.Random(1))
     f1 = F1Process(config("f1-1", f1_port), clock, channels, random.Random(2), address=f"127.0.0.1:{f1_port}")
+    master = MasterProcess(MasterSection(), clock)
+    slave = SlaveProcess(config("slave-1", slave_port), clock, channels, random.Random(3))
     started: list[Any] = []
-    for process, port in ((span, span_port), (f1, f1_port)):
+    process: Any
+    for process, port in zip((span, f1, master, slave), ports, strict=True):
         server = grpc.aio.server(options=server_options())
         server.add_insecure_port(f"127.0.0.1:{port}")
         await process.start(server)
         await server.start()
         started.append(server)
+    slave.announce(f"127.0.0.1:{slave_port}")
     try:
         await asyncio.wait_for(f1.ready.wait(), 30)
-        yield Servers(f"127.0.0.1:{span_port}", f"127.0.0.1:{f1_port}", span, f1)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        yield Servers(addresses[0], addresses[1], addresses[2], addresses[3], span, f1, slave)
         if span.failed.done():
             raise span.failed.exception() or AssertionError("the spanserver ended")
     finally:
         await f1.stop()
+        await slave.stop()
+        await master.stop()
         for server in reversed(started):
             await server.stop(None)
         await span.stop()

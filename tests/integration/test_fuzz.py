@@ -14,12 +14,12 @@ import pytest
 from f1common.errors import Code
 from f1common.pb import f1_pb2, f1_pb2_grpc, spanstore_pb2, spanstore_pb2_grpc
 from f1common.rpc.batches import END_OF_STREAM
-from tests.integration.fuzzing import SPECIAL_SQL, Fuzz, Servers, servers, sql_mutations, with_deadline
+from tests.integration.fuzzing import LOST_STATUS, SPECIAL_SQL, Fuzz, Servers, servers, sql_mutations, with_deadline
 
 pytestmark = pytest.mark.timeout(600)
 
 METHOD_S = 20.0
-LOST_STATUS = "Internal error from Core"
+ENDLESS = ("Watch",)
 SPAN, F1 = spanstore_pb2.DESCRIPTOR.services_by_name["SpanServer"], f1_pb2.DESCRIPTOR.services_by_name["F1Server"]
 
 SCHEMA = (
@@ -85,6 +85,10 @@ class Raw:
             else:
                 stream = call(messages[0] if messages else b"", timeout=METHOD_S / 2)
             if method.server_streaming:
+                if method.name in ENDLESS and await stream.read() is not END_OF_STREAM:
+                    # Its first answer is all that is to be had in the time of a test.
+                    stream.cancel()
+                    return "OK", ""
                 while await stream.read() is not END_OF_STREAM:
                     pass
                 return (await stream.code()).name, await stream.details()

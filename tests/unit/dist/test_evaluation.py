@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from f1common.errors import Code, F1Error, InvariantViolation
+from f1common.errors import Code, F1Error
 from f1common.pb import slave_pb2 as pb
 from f1server.catalog.schema import Kind, Schema
 from f1server.dist.evaluation import PartEvaluation
@@ -84,7 +84,7 @@ def test_rows_after_the_last() -> None:
 def test_rows_of_another_type() -> None:
     async def test(part: PartEvaluation) -> None:
         await part.take("x", 0, SCHEMA, None, False)
-        with pytest.raises(InvariantViolation):
+        with pytest.raises(F1Error, match="of other types"):
             await part.take("x", 2, SCHEMA, pa.record_batch({"k": pa.array(["a"])}), False)
 
     evaluated(test)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from f1common.errors import Code, F1Error, InvariantViolation
+from f1common.errors import Code, F1Error
 from f1common.pb import slave_pb2 as pb
 from slavepool.outbox import Outbox
 
@@ -58,7 +58,7 @@ def test_drained_when_all_is_taken_over() -> None:
         assert not await soon(drained)  # type: ignore[arg-type]
         outbox.credit(size)
         assert await soon(drained)  # type: ignore[arg-type]
-        with pytest.raises(InvariantViolation):
+        with pytest.raises(F1Error, match="no more than it was sent"):
             outbox.credit(1)
 
     asyncio.run(go())
