@@ -17,7 +17,7 @@ from f1common.encoding.values import Date, Timestamp
 from f1server.catalog.schema import Kind
 from f1server.testing.worlds import KINDS, Column, RandomTable, World, quoted, random_value
 
-_NUMBERS = (Kind.INT64, Kind.NUMERIC, Kind.DOUBLE)
+_NUMBERS = frozenset({Kind.INT64, Kind.NUMERIC, Kind.DOUBLE})
 _COMPARISONS = ("=", "=", "=", "<>", "<", "<=", ">", ">=")
 _MOST_ROWS = 20_000
 _PARAMETER = re.compile("\x01(\\d+)\x01")
@@ -381,13 +381,17 @@ class _Maker:
         depth: int,
     ) -> str:
         keys = [p for p in same if p[0].key and p[1].key]
-        chosen = (
-            list(keys) if keys and self.chance(0.5) else [self.rng.choice(same if same and self.chance(0.5) else pairs)]
-        )
+        mixed = [p for p in pairs if p[0].kind is not p[1].kind]
+        if keys and self.chance(0.45):
+            chosen = list(keys)
+        elif mixed and self.chance(0.35):
+            chosen = [self.rng.choice(mixed)]
+        else:
+            chosen = [self.rng.choice(same if same and self.chance(0.5) else pairs)]
         if self.chance(0.15):
             chosen.append(self.rng.choice(pairs))
         conditions = [f"{a.text} = {b.text}" if self.chance(0.5) else f"{b.text} = {a.text}" for a, b in chosen]
-        if self.chance(0.25):
+        if self.chance(0.4 if side else 0.2):
             conditions.append(self.condition(fields, depth - 1 if not side and self.chance(0.2) else 0, ()))
         return " AND ".join(conditions)
 
@@ -395,8 +399,8 @@ class _Maker:
     def pairs(left: Sequence[_Field], right: Sequence[_Field]) -> list[tuple[_Field, _Field]]:
         """Return the fields that may be compared; BOOL is left out, which joins too much."""
         alike = [(a, b) for a in left for b in right if a.kind is b.kind and a.kind is not Kind.BOOL]
-        numbers = [(a, b) for a in left for b in right if a.kind in _NUMBERS and b.kind in _NUMBERS]
-        return alike + numbers[: max(1, len(alike) // 3)]
+        mixed = [(a, b) for a in left for b in right if a.kind is not b.kind and {a.kind, b.kind} <= _NUMBERS]
+        return alike + mixed
 
     # ------------------------------------------------------------------ conditions
 
@@ -453,7 +457,8 @@ class _Maker:
         return f"{text} {self.rng.choice(_COMPARISONS)} {other}"
 
     def subquery_condition(self, fields: Sequence[_Field], depth: int, outer: Sequence[_Field]) -> str:
-        around = outer if self.chance(0.6) else ()
+        # A name that USING merged may mean something else inside.
+        around = [f for f in outer if "." in f.text] if self.chance(0.6) else []
         field = self.rng.choice(fields)
         if self.chance(0.4):
             text, _, _ = self.select(depth - 1, around, None)

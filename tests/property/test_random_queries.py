@@ -199,11 +199,14 @@ def kept_side_everywhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Joiner, "_may_broadcast", wrong)
 
 
-@pytest.mark.parametrize("broken", [left_like_inner, own_types, always_together, kept_side_everywhere])
+BROKEN = {left_like_inner: 48, own_types: 21, always_together: 15, kept_side_everywhere: 2}
+"""Each with the first seed that notices it; when queries change, one of those after it has to."""
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda b: b.__name__)
 def test_seeds_notice_a_broken_planner(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the seeds of the test above."""
     broken(monkeypatch)
-    assert any(is_noticed(seed) for seed in range(15 * CHUNK))
+    assert any(is_noticed(seed) for seed in range(BROKEN[broken], 15 * CHUNK))
 
 
 def is_noticed(seed: int) -> bool:
