@@ -198,10 +198,11 @@ class SlaveRun:
         try:
             await asyncio.wait((task,))
         finally:
+            # Said before anything is waited for: a handler that is cancelled here waits for nothing more.
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             if not self.ended.is_set() and any(e.awaits(giver) for e in self._evaluations.values()):
                 self.fail(F1Error(Code.UNAVAILABLE, f"worker {giver} broke off"), giver)
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _receive(self, giver: int, context: Any) -> None:
         reader = RowsReader(giver, self._consumer)

@@ -1,7 +1,7 @@
 """The stream between the f1server and one run: what it says, what it hears, and the end of both."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 import grpc
@@ -14,7 +14,7 @@ from f1common.rpc.batches import END_OF_STREAM
 from f1common.rpc.status import error_from_exception
 from slavepool.run import SlaveRun
 
-__all__ = ["serve_run"]
+__all__ = ["serve_run", "to_the_end"]
 
 BEAT_S = 0.5
 _GRACE_S = 1.0
@@ -115,4 +115,22 @@ async def serve_run(run: SlaveRun, context: Any) -> None:
     finally:
         for task in (*ends, work):
             task.cancel()
-        await asyncio.gather(*ends, work, return_exceptions=True)
+        await to_the_end(asyncio.gather(*ends, work, return_exceptions=True))
+
+
+async def to_the_end(work: Awaitable[object]) -> None:
+    """Let ``work`` end whatever happens to whoever waits for it. Raises CancelledError afterwards if it was cancelled.
+
+    gRPC cancels a handler when its client is gone, and also if the handler has ended by itself and is just cleaning up:
+    a clean-up that breaks off there leaves a run behind for as long as the process lives.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled

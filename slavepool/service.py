@@ -26,7 +26,7 @@ from slavepool.assignment import Assignment, SchemaCache, assignment_from_pb
 from slavepool.ducks import Ducks
 from slavepool.heartbeat import Vitals
 from slavepool.run import PROTOCOL_VERSION, SlaveRun
-from slavepool.run_session import serve_run
+from slavepool.run_session import serve_run, to_the_end
 from spanstore.client import SpanClient
 
 __all__ = ["SERVICE_NAME", "PartService"]
@@ -132,13 +132,15 @@ class PartService(stubs.SlaveServicer):
             try:
                 await serve_run(run, context)
             finally:
-                # A cancelled handler is cancelled once: what follows runs to its end.
                 self._sent.inc(run.tally.sent_bytes)
                 if run.failed.done():
                     self._ducks.condemn(duck)
-                await run.close()
-                del self._runs[assignment.key]
-                self._running.set(len(self._runs))
+                await to_the_end(self._forget(run))
+
+    async def _forget(self, run: SlaveRun) -> None:
+        await run.close()
+        del self._runs[run.assignment.key]
+        self._running.set(len(self._runs))
 
     def _storage(self, assignment: Assignment) -> Source:
         collect = assignment.collect
