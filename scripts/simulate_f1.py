@@ -28,7 +28,8 @@ def try_one(scenario: Scenario, verbose: bool = False) -> tuple[str, str]:
     cpu_s = time.process_time() - started
     return (
         f"{value.ok} ok, {value.failed} failed, {value.unknown} unknown, {value.faults} faults, "
-        f"{value.entries} entries, {done.virtual_us / 1e6:.1f} s, {cpu_s:.1f} s CPU, trace {done.trace_hash}",
+        f"{value.entries} entries, {value.exchanged_bytes} bytes of slaves, "
+        f"{done.virtual_us / 1e6:.1f} s, {cpu_s:.1f} s CPU, trace {done.trace_hash}",
         "",
     )
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="simulate_f1.py", description="Runs simulations of databases by seed.")
     parser.add_argument("--seeds", type=parse_seeds, default=range(10), metavar="A-B", help="both inclusive")
     parser.add_argument("--workload", choices=WORKLOADS, help="what clients do; by default the seed picks it")
+    parser.add_argument("--spread", action="store_true", help="with slaves, which run all queries that can be spread")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--verbose", action="store_true", help="tell everything")
     parser.add_argument("--from", type=int, dest="first", metavar="A", help="with --to: seeds from A to below B")
@@ -45,12 +47,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     failed = 0
     for seed in options.seeds if options.first is None else range(options.first, options.end):
-        scenario = draw(seed, options.workload)
+        scenario = draw(seed, options.workload, spread=options.spread)
         summary, failure = try_one(scenario, options.verbose)
         print(f"{'FAIL ' if failure else 'ok   '} seed {seed} {scenario.workload}: {failure or summary}", flush=True)
         failed += bool(failure)
         if failure and not options.keep_going:
-            print(f"      repeat with: python scripts/simulate_f1.py --verbose --seeds {seed}", flush=True)
+            how = "--verbose" + (f" --workload {options.workload}" if options.workload else "")
+            how += " --spread" if options.spread else ""
+            print(f"      repeat with: python scripts/simulate_f1.py {how} --seeds {seed}", flush=True)
             break
     return 1 if failed else 0
 

@@ -1,7 +1,8 @@
 """A database under faults as data, drawn from a seed, and how it is run and judged.
 
-Two f1servers and their clients work over a simulated storage cluster. Servers of both tiers die, stop, and are cut off,
-clocks err within their bound. Then everything is healed: clients must end, and all checkers judge.
+Two f1servers and their clients work over a simulated storage cluster, some with slaves that run their queries. Servers
+of all kinds die, stop, and are cut off, clocks err within their bound.
+Then everything is healed: clients must end, and all checkers judge.
 """
 
 import asyncio
@@ -15,10 +16,12 @@ import msgspec
 import f1
 from f1common.config import PaxosSection, StorageSection
 from f1common.errors import Code, F1Error
+from f1server.testing import sums
 from f1server.testing.checks import check_history, check_indexes
 from f1server.testing.cluster import F1Nodes
 from f1server.testing.counters import CounterWorkload
 from f1server.testing.kv import DDL, DIRECTORIES, F1Kv, keys_for
+from f1server.testing.sums import SumsWorkload
 from spanstore.testing.checkers import check_log_agreement, require
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.history import History, Status
@@ -37,7 +40,9 @@ from spanstore.testing.workloads.base import READ_AT, persist, read_at
 
 T = TypeVar("T")
 
-WORKLOADS = ("ring", "bank", "register", "list_append", "counters")
+CENTRAL_WORKLOADS = ("ring", "bank", "register", "list_append", "counters")
+"""Run with and without slaves."""
+WORKLOADS = (*CENTRAL_WORKLOADS, "sums")
 
 PROGRESS_US = 120_000_000
 """How long after healing everything must be at rest."""
@@ -46,6 +51,7 @@ _POLL_S = 0.05
 _PEER_METHOD = "/f1.span.SpanServer/Peer"
 _STORAGE_FAULTS = ("crash", "pause", "partition", "reset", "clock_jump", "clock_drift", "slow_disk", "slow_link")
 _F1_FAULTS = ("crash", "pause", "partition", "reset", "slow_link")
+_SLAVE_FAULTS = _F1_FAULTS
 
 
 class NoProgress(SimulationError):
@@ -55,7 +61,8 @@ class NoProgress(SimulationError):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run. ``faults`` of spanservers and ``f1_faults`` of f1servers are (kind, weight); ``_ppm``: per million.
 
-    ``churn``: indexes are made and dropped all the time.
+    ``churn``: indexes are made and dropped all the time. With ``slaves`` every query that can be spread is;
+    ``slave_faults`` strike them and the master.
     """
 
     seed: int
@@ -75,6 +82,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     churn: bool = False
     faults: tuple[tuple[str, int], ...] = ()
     f1_faults: tuple[tuple[str, int], ...] = ()
+    slaves: int = 0
+    slave_faults: tuple[tuple[str, int], ...] = ()
     fault_interval_us: int = 1_000_000
     fault_duration_us: int = 700_000
 
@@ -87,12 +96,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return random.Random(f"{self.seed}/f1/{purpose}")
 
 
-def draw(seed: int, workload: str | None = None) -> Scenario:
-    """Draw the scenario of a seed; ``workload`` fixes what clients do and leaves the rest to the seed."""
+def draw(seed: int, workload: str | None = None, *, spread: bool = False) -> Scenario:
+    """Draw the scenario of a seed; ``workload`` fixes what clients do and leaves the rest to the seed; ``spread``: with
+    slaves, as it always is for sums."""
     rng = random.Random(f"{seed}/f1/draw")
-    drawn = rng.choice(WORKLOADS)
+    drawn = rng.choice(CENTRAL_WORKLOADS)
     lossy = rng.random() < 0.4
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         workload=workload or drawn,
         groups=rng.choice((1, 2, 3)),
@@ -113,6 +123,18 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         fault_interval_us=rng.choice((300_000, 1_000_000)),
         fault_duration_us=rng.choice((100_000, 700_000, 2_000_000)),
     )
+    # Drawn last and apart, so that the other seeds mean what they meant before there were slaves.
+    if workload is None and spread:
+        scenario = scenario.with_(workload=rng.choice((*CENTRAL_WORKLOADS, "sums", "sums", "sums")))
+    if not spread and scenario.workload != "sums":
+        return scenario
+    return scenario.with_(
+        slaves=rng.choice((1, 2, 3)),
+        slave_faults=_some(rng, _SLAVE_FAULTS),
+        # A query that is spread takes ten times the work of the simulator.
+        run_us=scenario.run_us // 2,
+        clients=min(scenario.clients, 3),
+    )
 
 
 def _some(rng: random.Random, kinds: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
@@ -132,6 +154,8 @@ def make_workload(scenario: Scenario) -> Workload:
             return RegisterWorkload(keys[:3], pause_us=scenario.pause_us)
         case "list_append":
             return ListAppendWorkload(keys[:4], appends_per_list=12, pause_us=scenario.pause_us)
+        case "sums":
+            return SumsWorkload(pause_us=scenario.pause_us)
         case _:
             return CounterWorkload(pause_us=scenario.pause_us)
 
@@ -145,6 +169,7 @@ class Stats:
     unknown: int
     faults: int
     entries: int
+    exchanged_bytes: int = 0
 
 
 class _Clients:
@@ -226,14 +251,17 @@ class _Churn:
                 await asyncio.sleep(0.2)
 
 
-def _plan(scenario: Scenario, storage: list[str], servers: list[str], clients: list[str]) -> list[Planned]:
+def _plan(
+    scenario: Scenario, storage: list[str], servers: list[str], clients: list[str], slaves: list[str]
+) -> list[Planned]:
     plans: list[Planned] = []
     for kinds, victims, max_down, others in (
         (scenario.faults, storage, 1, servers),
-        (scenario.f1_faults, servers, None, [*storage, *clients]),
+        (scenario.f1_faults, servers, None, [*storage, *clients, *slaves]),
+        (scenario.slave_faults, slaves, None, [*storage, *servers]),
         ((("crash", 1),) if scenario.client_crashes else (), clients, None, []),
     ):
-        if kinds:
+        if kinds and victims:
             config = NemesisConfig(
                 scenario.fault_interval_us, scenario.fault_duration_us, kinds, max_down, max_drift_ppm=9_000
             )
@@ -274,7 +302,7 @@ async def _bounded(env: NodeEnv, work: Coroutine[Any, Any, T], what: str) -> T:
 async def _prepare(nodes: F1Nodes, env: NodeEnv, scenario: Scenario) -> F1Kv:
     await nodes.ready()
     conn = await nodes.connect(env)
-    await conn.apply_schema({"schema.sql": DDL})
+    await conn.apply_schema({"schema.sql": DDL + (sums.DDL if scenario.workload == "sums" else "")})
     async with conn.transaction() as tx:
         await tx.insert("Dir", [{"D": d} for d in range(DIRECTORIES)])
     return F1Kv(conn, scenario.rng("admin"))
@@ -289,7 +317,7 @@ async def _play(world: World, scenario: Scenario) -> Stats:
             storage=StorageSection(txn_idle_ms=3_000),
         ),
     )
-    nodes = F1Nodes(world, cluster, servers=scenario.f1servers, lease_ms=scenario.lease_ms)
+    nodes = F1Nodes(world, cluster, servers=scenario.f1servers, lease_ms=scenario.lease_ms, slaves=scenario.slaves)
     cluster.start()
     nodes.start()
     admin = world.add_client("admin")
@@ -302,7 +330,8 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     churn = _Churn(nodes, scenario)
     if scenario.churn:
         churn.start(world)
-    plan = _plan(scenario, cluster.names, nodes.names, clients.names)
+    slaves = [*nodes.slave_names, nodes.MASTER] if nodes.slave_names else []
+    plan = _plan(scenario, cluster.names, nodes.names, clients.names, slaves)
     start_us = world.now_us()
     await _nemesis(world, plan)
     await world.sleep_us(max(0, start_us + scenario.run_us - world.now_us()))
@@ -313,9 +342,17 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     final = await _bounded(admin, workload.final(kv, history), "the final reads do not succeed")
     await _bounded(admin, churn.clean(kv.conn), "a half made index cannot be dropped")
     await _until(world, lambda: not cluster.unsettled(), cluster.unsettled)
+    await _until(world, lambda: not nodes.unspread(), nodes.unspread)
     await _judge(world, cluster, nodes, admin, kv, workload, history, final)
     counts = {status: sum(op.status is status for op in history.ops) for status in Status}
-    return Stats(counts[Status.OK], counts[Status.FAIL], counts[Status.UNKNOWN], len(plan), len(cluster.applied))
+    return Stats(
+        counts[Status.OK],
+        counts[Status.FAIL],
+        counts[Status.UNKNOWN],
+        len(plan),
+        len(cluster.applied),
+        nodes.exchanged_bytes,
+    )
 
 
 async def _judge(
@@ -333,7 +370,7 @@ async def _judge(
         newest_ts = max((op.ts or 0 for op in history.ops), default=0)
         while (safe_ts := await client.safe_time()) <= newest_ts:
             await asyncio.sleep(_POLL_S)
-        if not isinstance(workload, CounterWorkload):
+        if not isinstance(workload, CounterWorkload | SumsWorkload):
             await persist(history, READ_AT, read_at(kv, safe_ts, sorted(final)))
         name = nodes.names[0]
         schema = (await nodes.processes[name].leases.current("default")).schema
