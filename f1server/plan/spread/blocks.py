@@ -1,6 +1,6 @@
 """Cuts a query into parts, one SELECT at a time, from the inside out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -10,7 +10,8 @@ from f1server.plan.parts import PartScan, Spread
 from f1server.plan.prepare import PlannedScan
 from f1server.plan.spread import aggregates
 from f1server.plan.spread.builder import Builder, Key, own_cast, read_operator
-from f1server.plan.spread.estimates import filtered, scanned_rows, table_rows
+from f1server.plan.spread.estimates import filtered, scanned_rows
+from f1server.plan.spread.groups import Grouper, is_whole
 from f1server.plan.spread.joins import Joiner, JoinOptions, Pair, pairs_of
 from f1server.plan.spread.lookups import look_up
 from f1server.plan.spread.normal import OUTPUT, Item, Named, Normal, Unspreadable
@@ -25,15 +26,13 @@ from f1server.plan.spread.relation import (
     Rel,
     aliased,
     column_of,
+    free_refs,
     refs_of,
     rewritten,
     table,
 )
 from f1server.plan.statistics import Statistics
 from f1server.plan.types import META, infer
-
-_Piece = tuple[exp.Expr, list[exp.Expr], aggregates.Split | None]
-"""An aggregate call, what it is computed from, and how, if it was taken apart."""
 
 
 @dataclass(slots=True, eq=False)
@@ -295,7 +294,7 @@ class _Block:
         if having and not group and not calls:
             calls = [exp.Count(this=exp.Star())]  # HAVING alone makes one group of all rows
         if group or calls or node.args.get("group") is not None:
-            rel, places = self._aggregate(rel, group, calls)
+            rel, places = Grouper(self.planner.builder).aggregate(rel, group, calls)
             projections = [aggregates.substituted(p, places) for p in projections]
             having = [aggregates.substituted(h, places) for h in having]
             order = [aggregates.substituted(o, places) for o in order]
@@ -468,122 +467,6 @@ class _Block:
 
         return placed(self.planner, rel, node, [*self.later, *pending])
 
-    # ------------------------------------------------------------------ groups
-
-    def _aggregate(
-        self, rel: Rel, group: list[exp.Expr], calls: list[exp.Expr]
-    ) -> tuple[Rel, list[tuple[exp.Expr, exp.Expr]]]:
-        """Group the rows; return the relation of the groups, and where keys and aggregates are found in it."""
-        aggregates.check_plain(calls)
-        if any(aggregates.is_ordered(c) and not c.find(exp.Order) for c in calls):
-            raise Unspreadable("an aggregate in the order of the rows")
-        group = list(dict.fromkeys(group))
-        calls = list(dict.fromkeys(calls))
-        if any(e.find(exp.Query) for e in (*group, *calls)):
-            raise Unspreadable("a query inside GROUP BY or an aggregate")
-        missing = [r for e in (*group, *calls) for r in refs_of(e) if r not in rel.map]
-        if missing:
-            raise Unspreadable("an aggregate of something outside")
-        rows = max(1.0, rel.rows / 10) if group else 1.0
-        if self._is_whole(rel, group):
-            return self._grouped(
-                rel, group, [(c, [rel.written(c)], None) for c in calls], rows, rel.written, "aggregate"
-            )
-        splits = [aggregates.split(c) for c in calls]
-        if all(s is not None for s in splits):
-            return self._two_steps(rel, group, calls, [s for s in splits if s is not None], rows)
-        keys = [Key(g, own_cast(g)) for g in group]
-        keep = {r for e in (*group, *calls) for r in refs_of(e)}
-        moved = self.planner.builder.close(rel, keep, Spread.HASH if keys else Spread.GATHER, keys)
-        parts: list[_Piece] = [(c, [moved.written(c)], None) for c in calls]
-        return self._grouped(moved, group, parts, rows, moved.written, "aggregate")
-
-    @staticmethod
-    def _is_whole(rel: Rel, group: Sequence[exp.Expr]) -> bool:
-        """Are the rows of each group at one worker?"""
-        if rel.dist.placement in (Placement.ONE, Placement.COPY):
-            return True
-        columns = {(g.table, g.name) for g in group if isinstance(g, exp.Column)}
-        return rel.dist.keyed and all(key & columns for key in rel.dist.keys)
-
-    def _two_steps(
-        self,
-        rel: Rel,
-        group: list[exp.Expr],
-        calls: list[exp.Expr],
-        splits: list[aggregates.Split],
-        rows: float,
-    ) -> tuple[Rel, list[tuple[exp.Expr, exp.Expr]]]:
-        builder = self.planner.builder
-        names = builder.query_alias()
-        columns = [exp.alias_(rel.written(g), f"g{i}", quoted=True) for i, g in enumerate(group)]
-        wanted: list[exp.Expr] = list(dict.fromkeys(p for s in splits for p in s.partial))
-        columns += [exp.alias_(rel.written(p), f"a{i}", quoted=True) for i, p in enumerate(wanted)]
-        select = rel.select(columns)
-        if group:
-            select.set("group", exp.Group(expressions=[exp.Literal.number(i + 1) for i in range(len(group))]))
-        places: dict[Ref, exp.Expr] = {}
-        for name, value in [(f"g{i}", g) for i, g in enumerate(group)] + [(f"a{i}", p) for i, p in enumerate(wanted)]:
-            places[(names, name)] = column_of(names, name, value)
-        partial = Rel([aliased(select, names)], places, rel.dist if not rel.dist.keyed else ANY, rows)
-        partial.take(rel)
-        partial.operators.append(_aggregate_operator("partial aggregate", group, calls))
-        keys = [Key(column_of(names, f"g{i}", g), own_cast(g)) for i, g in enumerate(group)]
-        moved = builder.close(partial, places, Spread.HASH if keys else Spread.GATHER, keys)
-        at: dict[exp.Expr, exp.Expr] = {p: moved.map[(names, f"a{i}")] for i, p in enumerate(wanted)}
-        parts: list[_Piece] = [(c, [at[p] for p in s.partial], s) for c, s in zip(calls, splits, strict=True)]
-        held = {g: moved.map[(names, f"g{i}")] for i, g in enumerate(group)}
-        refs = {g: (names, f"g{i}") for i, g in enumerate(group)}
-        return self._grouped(moved, group, parts, rows, lambda g: held[g].copy(), "final aggregate", refs)
-
-    def _grouped(
-        self,
-        rel: Rel,
-        group: list[exp.Expr],
-        parts: list[_Piece],
-        rows: float,
-        written: Callable[[exp.Expr], exp.Expr],
-        name: str,
-        refs: "dict[exp.Expr, Ref] | None" = None,
-    ) -> tuple[Rel, list[tuple[exp.Expr, exp.Expr]]]:
-        """Return the relation of groups whose rows are together."""
-        alias = self.planner.builder.query_alias()
-        columns = [exp.alias_(written(g), f"g{i}", quoted=True) for i, g in enumerate(group)]
-        for i, (_, given, how) in enumerate(parts):
-            value = how.final(given) if how is not None else given[0]
-            columns.append(exp.alias_(value, f"a{i}", quoted=True))
-        if not columns:
-            columns = [exp.alias_(exp.Literal.number(1), "one", quoted=True)]
-        select = rel.select(columns)
-        if group:
-            select.set("group", exp.Group(expressions=[exp.Literal.number(i + 1) for i in range(len(group))]))
-        places: dict[Ref, exp.Expr] = {}
-        found: list[tuple[exp.Expr, exp.Expr]] = []
-        for column, value in [(f"g{i}", g) for i, g in enumerate(group)] + [
-            (f"a{i}", c) for i, (c, _, _) in enumerate(parts)
-        ]:
-            place = column_of(alias, column, value)
-            places[(alias, column)] = place
-            found.append((value, place))
-        dist = self._grouped_dist(rel, group, alias, refs)
-        made = Rel([aliased(select, alias)], places, dist, rows)
-        made.take(rel)
-        made.operators.append(_aggregate_operator(name, group, [c for c, _, _ in parts]))
-        return made, found
-
-    @staticmethod
-    def _grouped_dist(rel: Rel, group: Sequence[exp.Expr], alias: str, refs: "dict[exp.Expr, Ref] | None") -> Dist:
-        """Groups lie where their keys do."""
-        if not rel.dist.keyed:
-            return rel.dist
-        at: dict[Ref, Ref] = {}
-        for i, g in enumerate(group):
-            ref = refs[g] if refs is not None else Key(g).ref
-            if ref is not None:
-                at[ref] = (alias, f"g{i}")
-        keys = tuple(frozenset(at[r] for r in key if r in at) for key in rel.dist.keys)
-        return replace(rel.dist, keys=keys) if all(keys) else ANY
-
     # ------------------------------------------------------------------ windows, select list
 
     def _windows(self, rel: Rel, nodes: Sequence[exp.Expr]) -> Rel:
@@ -595,7 +478,7 @@ class _Block:
         keep = {r for node in self.later for r in refs_of(node)}
         if not shared:
             return self.planner.builder.close(rel, keep, Spread.GATHER)
-        if self._is_whole(rel, shared):
+        if is_whole(rel, shared):
             return rel
         return self.planner.builder.close(rel, keep, Spread.HASH, [Key(p, own_cast(p)) for p in shared])
 
@@ -697,14 +580,6 @@ class _Block:
         return found
 
 
-def _aggregate_operator(name: str, group: Sequence[exp.Expr], calls: Sequence[exp.Expr]) -> dict[str, object]:
-    return {
-        "operator": name,
-        "by": [str(g.sql("duckdb")) for g in group],
-        "of": [str(c.sql("duckdb"))[:80] for c in calls],
-    }
-
-
 def _own(root: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """Return the parts of that kind outside nested queries."""
     found: list[exp.Expr] = []
@@ -719,10 +594,4 @@ def _own(root: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return found
 
 
-def free_refs(query: exp.Expr) -> set[Ref]:
-    """Return the columns that a query takes from around it."""
-    inside = {node.alias for node in query.find_all(exp.Table, exp.Subquery, exp.Lateral) if node.alias}
-    return {ref for ref in refs_of(query) if ref[0] not in inside}
-
-
-__all__ = ["Planner", "Sealed", "free_refs", "table_rows"]
+__all__ = ["Planner", "Sealed"]

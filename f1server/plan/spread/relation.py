@@ -144,6 +144,12 @@ def refs_of(node: exp.Expr) -> set[Ref]:
     return {(c.table, c.name) for c in node.find_all(exp.Column) if c.table}
 
 
+def free_refs(query: exp.Expr) -> set[Ref]:
+    """Return the columns that a query takes from around it."""
+    inside = {node.alias for node in query.find_all(exp.Table, exp.Subquery, exp.Lateral) if node.alias}
+    return {ref for ref in refs_of(query) if ref[0] not in inside}
+
+
 def rewritten(node: exp.Expr, places: Mapping[Ref, exp.Expr]) -> exp.Expr:
     """Return a copy of an expression with columns replaced; those that are not in ``places`` stay."""
     root = exp.Paren(this=node.copy())
