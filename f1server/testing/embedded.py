@@ -34,6 +34,7 @@ from f1server.plan.statements import (
     Statement,
     parse,
 )
+from f1server.plan.statistics import Statistics
 from f1server.rows.defaults import fill_defaults
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
@@ -58,6 +59,8 @@ class EmbeddedDatabase:
         """``joins``: every query that can be spread is, over ``workers``, with joins made so."""
         self.joins = joins
         self.workers = workers
+        self.statistics: Statistics | None = None
+        """What is taken for the sizes of tables; None: what they are."""
         self.spread = 0
         """How many queries were spread."""
         self.central: list[str] = []
@@ -120,7 +123,7 @@ class EmbeddedDatabase:
         prepared = self._prepared(statement)
         source = self.tables.source(self.schema)
         if self.joins is not None and prepared.tables:
-            statistics = MemoryStatistics(self.tables)
+            statistics = self.statistics or MemoryStatistics(self.tables)
             options = SpreadOptions("force", 0, self.joins)
             try:
                 plan = spread(prepared, params, self.now_us, statistics, options, self.rules_off)

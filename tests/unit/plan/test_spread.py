@@ -4,15 +4,26 @@ from functools import cache
 
 import pytest
 
+from f1server.catalog.schema import Table
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.plan.spread.joins import JoinOptions
+from f1server.plan.statistics import TableStats
 from f1server.testing.embedded import Connection, EmbeddedDatabase
 
 JOINS = {
     "small": JoinOptions(broadcast_rows=3),
     "broadcast": JoinOptions(force="broadcast"),
     "repartition": JoinOptions(broadcast_rows=0, force="repartition"),
+    "lookup": JoinOptions(broadcast_rows=3),
 }
+
+
+class OneLarge:
+    """Taken for so large that what is joined with A is looked up, where that can be."""
+
+    def table(self, table: Table) -> TableStats | None:
+        return TableStats(1 if table.name == "A" else 5000, 100.0)
+
 
 TABLES = """
 CREATE TABLE A (Id INT64, n INT64, s STRING, d DOUBLE, PRIMARY KEY (Id));
@@ -52,6 +63,9 @@ QUERIES = {
         SELECT a.n FROM A a WHERE EXISTS (SELECT * FROM (SELECT * FROM B b JOIN C c ON b.Id = c.Id) x WHERE x.s = a.s)
         """,
     "DISTINCT ordered by what it selects": "SELECT DISTINCT a.n + 1 FROM A a ORDER BY a.n + 1 LIMIT 2",
+    "rows that are looked up": """
+        SELECT a.s, c.n, count(*) FROM A a JOIN C c ON c.Id = a.Id JOIN B b ON b.Id = a.n LEFT JOIN C d ON d.Id = b.n
+        GROUP BY a.s, c.n""",
     "HAVING alone makes one group": "SELECT 1 AS one FROM A HAVING TRUE",
 }
 
@@ -78,6 +92,7 @@ def filled(joins: JoinOptions | None = None, workers: int = 3) -> EmbeddedDataba
 def test_spread_and_central_queries_answer_alike(query: str, joins: str) -> None:
     for workers in (2, 3, 4):
         database = filled(JOINS[joins], workers)
+        database.statistics = OneLarge() if joins == "lookup" else None
         before = database.spread
         assert answer(database, query) == answer(filled(), query)
         assert database.spread == before + 1, database.central
