@@ -231,10 +231,15 @@ class Pipe:
             self.receiver(Reset(reason))
 
     def heal(self) -> None:
-        """Send again what waited at the cut."""
+        """Send again what waited at the cut. Until it is there, what was under way at the healing waits behind it."""
+        self._net.later(self._net.latency(self.src, self.dst), self._arrive_again)
+
+    def _arrive_again(self) -> None:
+        if self._net.is_cut(self.src.name, self.dst.name):
+            return
         frames, self.stalled = self.stalled, []
         for frame in frames:
-            self._schedule(frame, self._net.latency(self.src, self.dst))
+            self._arrive(frame)
 
     # -- flow control: a writer waits while too much is under way or unread --
 

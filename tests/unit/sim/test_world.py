@@ -10,6 +10,7 @@ from grpc import aio
 
 from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.testing.sim import (
+    LinkProfile,
     Loss,
     NetConfig,
     NodeFailed,
@@ -130,6 +131,24 @@ def test_messages_wait_at_a_short_partition(echo):
         assert [await call.read(), await call.read()] == [b"B", b"C"]
 
     chat(echo, body)
+
+
+def test_what_is_under_way_at_a_healing_does_not_overtake_what_waited(echo):
+    async def body(world, client, stub, servicer):
+        call = stub.Raw()
+        await call.write(b"a")
+        assert await call.read() == b"A"
+        world.partition(["server"])
+        await call.write(b"b")
+        await asyncio.sleep(0.1)
+        world.net.profiles["client", "server"] = LinkProfile(min_us=200_000, mean_extra_us=0)
+        await call.write(b"c")
+        await asyncio.sleep(0.1)
+        world.heal_links()
+        assert [await call.read(), await call.read()] == [b"B", b"C"]
+
+    for seed in range(5):
+        chat(echo, body, seed)
 
 
 def test_a_long_partition_breaks_streams_at_both_ends_and_loses_what_waited(echo):
