@@ -35,15 +35,17 @@ From the inside out
 
 1. :mod:`~f1server.plan.spread.normal` spells the query out: one alias for each relation, every column with it, no
    stars, no USING, no ordinals. What it cannot spell out is not spread.
-2. :mod:`~f1server.plan.spread.blocks` plans one SELECT after another, inner ones first: FROM and WHERE, groups,
-   windows, select list, DISTINCT, ORDER BY with LIMIT (each worker keeps its own top rows, one has the last word).
+2. :mod:`~f1server.plan.spread.blocks` plans one SELECT after another, inner ones first: FROM and WHERE, groups, select
+   list, windows, DISTINCT; :mod:`~f1server.plan.spread.queries` what is around them: unions, WITH, ORDER BY with LIMIT
+   (each worker keeps its own top rows, one has the last word).
 3. :mod:`~f1server.plan.spread.joins` decides how two relations meet. Joining begins with the largest relation and goes
    on with the smallest that is joined by its whole key, which multiplies no rows. A broadcast costs one copy of the
    small side for each worker; a repartition moves both sides, or one if the other lies right already.
 4. :mod:`~f1server.plan.spread.lookups`: a few rows fetch those of a large table by its key or an index, in batches,
    each worker for its own share of the few. It is the lookup join of F1 section 8.2, and it moves nothing.
-5. :mod:`~f1server.plan.spread.aggregates` takes aggregates apart: partial ones where the rows are, final ones where
-   the groups meet. Those that cannot be (DISTINCT, medians, ordered ones) wait for their rows to meet.
+5. :mod:`~f1server.plan.spread.groups` and :mod:`~f1server.plan.spread.aggregates` take aggregates apart: partial ones
+   where the rows are, final ones where the groups meet. Those that cannot be (DISTINCT, medians, ordered ones) wait
+   for their rows to meet.
 6. :mod:`~f1server.plan.spread.subqueries`: a query inside an expression that depends on nothing around it is planned by
    itself and its result sent to all. One that depends on the row is left to DuckDB; its tables come to the row, the
    largest by the hash of the column that an equality ties to the row, so that each worker has what its rows ask for.

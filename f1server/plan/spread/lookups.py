@@ -19,7 +19,7 @@ from f1server.plan.spread.joins import Pair, joined_dist, pairs_of
 from f1server.plan.spread.relation import Rel
 
 if TYPE_CHECKING:
-    from f1server.plan.spread.blocks import Planner
+    from f1server.plan.spread.queries import Planner
 
 _FACTOR = 20
 """Looking a row up costs about as much as scanning so many."""

@@ -9,11 +9,12 @@ from f1server.history.table import is_history_table
 from f1server.plan.duckdb_sql import gaps, sql_of
 from f1server.plan.parts import DistributedPlan, Output, Part, PartScan, Spread, Workers
 from f1server.plan.prepare import BoundQuery, PlannedScan, Prepared, message_bytes, planned_scans
-from f1server.plan.spread.blocks import Planner, Sealed
+from f1server.plan.spread.blocks import plan_select
 from f1server.plan.spread.builder import Builder
 from f1server.plan.spread.estimates import examined_rows
 from f1server.plan.spread.joins import JoinOptions
 from f1server.plan.spread.normal import Normal, Unspreadable
+from f1server.plan.spread.queries import Planner, Sealed
 from f1server.plan.spread.relation import Draft, Exchange
 from f1server.plan.spread.sharing import shared
 from f1server.plan.statistics import Statistics
@@ -71,7 +72,7 @@ def spread(
     columns = normal.query(tree)
     planning = query.plan(params, now_us, {*RULES_OFF, *rules_off})
     scans = dict(zip((p.number for p in planning.tables), planned_scans(planning.tables), strict=True))
-    planner = Planner(normal, scans, statistics, options.joins)
+    planner = Planner(normal, scans, statistics, options.joins, plan_select)
     for item in normal.items.values():
         if item.cte is not None:
             planner.uses[item.cte] = planner.uses.get(item.cte, 0) + 1

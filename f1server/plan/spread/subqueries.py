@@ -12,10 +12,10 @@ from sqlglot import exp
 
 from f1server.plan.conditions import conjuncts
 from f1server.plan.parts import Spread
-from f1server.plan.spread.blocks import Planner
 from f1server.plan.spread.builder import Key
 from f1server.plan.spread.joins import Pair, matching, pairs_of, together
 from f1server.plan.spread.normal import OUTPUT, Unspreadable
+from f1server.plan.spread.queries import Planner
 from f1server.plan.spread.relation import ONE, Placement, Ref, Rel, aliased, free_refs, refs_of
 from f1server.plan.types import META, infer
 
