@@ -237,6 +237,7 @@ def _is_count(node: exp.Expr) -> bool:
 
 
 def limit_of(node: exp.Expr, key: str) -> exp.Expr | None:
+    """Return the number of LIMIT or OFFSET (``key``) of a query. Raises Unspreadable for one that is computed."""
     part = node.args.get(key)
     found = part.expression if isinstance(part, exp.Limit | exp.Offset) else None
     if part is not None and found is None:
