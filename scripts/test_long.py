@@ -103,6 +103,21 @@ JOBS: tuple[Job, ...] = (
         range(10_000, 11_000),
         50,
     ),
+    SeedJob(
+        "spread databases",
+        (
+            "{python}",
+            "scripts/simulate_f1.py",
+            "--spread",
+            "--keep-going",
+            "--from",
+            "{seed_from}",
+            "--to",
+            "{seed_to}",
+        ),
+        range(20_000, 20_300),
+        25,
+    ),
 )
 
 

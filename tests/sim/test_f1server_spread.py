@@ -52,15 +52,6 @@ def test_same_seed_is_the_same_run() -> None:
         assert len({run(scenario).trace_hash for _ in range(2)}) == 1
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("workload", [None, "sums"])
-@pytest.mark.parametrize("first", range(8_000, 8_100, 10))
-def test_many_seeds(workload: str | None, first: int) -> None:
-    for seed in range(first, first + 10):
-        _, failure = try_one(draw(seed, workload, spread=True))
-        assert not failure, f"seed {seed}: {failure}"
-
-
 # ---------------------------------------------------------------- broken slaves are caught
 
 
