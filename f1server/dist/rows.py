@@ -67,6 +67,7 @@ _PLAIN = (
     pa.types.is_timestamp,
     pa.types.is_interval,
 )
+_DIGITS = 38
 _NESTED = (pa.types.is_struct, pa.types.is_list, pa.types.is_fixed_size_list, pa.types.is_map)
 
 
@@ -83,6 +84,8 @@ def _check_field(field: Any) -> None:
     is_nested = any(test(kind) for test in _NESTED)
     if not is_nested and not any(test(kind) for test in _PLAIN):
         raise ValueError(f"workers do not exchange values of the type {kind}")
+    if pa.types.is_decimal128(kind) and not 0 <= kind.scale <= kind.precision <= _DIGITS:
+        raise ValueError(f"there is no type {kind}")
     if unknown := sorted(set(field.metadata or ()) - {TYPE_NOTE}):
         # An extension's name lets the rows be read as what their bytes need not be.
         raise ValueError(f"a column with notes of an unknown kind: {unknown}")
