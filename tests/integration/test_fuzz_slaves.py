@@ -44,11 +44,10 @@ async def filled(given: Servers) -> None:
 
 async def at_rest(given: Servers) -> None:
     """Nothing of any query is left at the slave, and it serves as before."""
-    async with asyncio.timeout(20):
-        while given.slave.parts.running:
-            await asyncio.sleep(0.05)
     parts = given.slave.parts
-    assert parts._ducks._room._value == parts._ducks._most
+    async with asyncio.timeout(20):
+        while parts.running or parts._ducks._room._value != parts._ducks._most:
+            await asyncio.sleep(0.05)
     for duck in parts._ducks._all:
         tables = duck.connection().table("SELECT table_name FROM duckdb_tables() WHERE NOT temporary")
         assert tables.num_rows == 0, tables
