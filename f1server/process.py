@@ -72,7 +72,7 @@ class F1Process:
         self._sql.connect(
             committer,
             pessimistic,
-            DistributedQueries(coordinator, self.pool, statistics, config.f1server, self._sql.executor),
+            DistributedQueries(coordinator, self.pool, statistics, config.f1server, self._sql.executor, rng),
         )
         self.frontend = Frontend(
             Identity(config.server.name, config.server.zone, _version(), tuple(storage)),

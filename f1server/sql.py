@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import random
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +31,7 @@ from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import ColumnInfo, Engine, QueryResult
 from f1server.exec.rowwise import RowEvaluator
 from f1server.exec.show import show, text_result
+from f1server.exec.spill import spill_folder
 from f1server.history.table import with_history
 from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.explain import as_text, explain, explain_distributed
@@ -138,7 +137,7 @@ class SqlRunner:
         self._clock = clock
         self._rng = rng
         self._executor = None if inline else ThreadPoolExecutor(config.query_threads, thread_name_prefix="query")
-        spill = os.path.join(tempfile.gettempdir(), f"f1-spill-{os.getpid()}")
+        spill = spill_folder()
         duck = DuckConfig(
             memory_mb=config.query_memory_mib, threads=1 if inline else config.query_threads, temp_dir=spill
         )

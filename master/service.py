@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,10 @@ from master.registry import Beat, Effects, PoolList, Registry, SlaveIdentity, St
 
 PROTOCOL_VERSION = 1
 SERVICE_NAME = "f1.master.Master"
+
+_LONGEST_NAME = 100
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{_LONGEST_NAME - 1}}}")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.:\[\]%-]{1,255}:\d{1,5}")
 
 _STATES = {
     State.LIVE: pb.SlaveEntry.LIVE,
@@ -51,9 +56,14 @@ class MasterServicer(stubs.MasterServicer):
     async def Beat(self, request_iterator: Any, context: Any) -> None:
         """Take the beats of one slave; the end of the stream makes it suspect."""
         link = next(self._links)
+        known: list[str] = []
 
         def handle(beat: pb.Beat, reply: Callable[[pb.BeatReply], None]) -> None:
-            effects = self._registry.beat(_beat_from_pb(link, beat), self._clock.sample().boot_us)
+            found = _beat_from_pb(link, beat)
+            if known and known[0] != found.slave.name:
+                raise F1Error(Code.INVALID_ARGUMENT, "a stream carries the beats of one slave: open one for each")
+            known[:] = [found.slave.name]
+            effects = self._registry.beat(found, self._clock.sample().boot_us)
             self._beats.inc()
             self._perform(effects)
             reply(pb.BeatReply(id=beat.id, replaced=effects.replaced))
@@ -146,6 +156,10 @@ def _beat_from_pb(link: int, beat: pb.Beat) -> Beat:
     slave = beat.slave
     if not slave.name or not slave.address or not slave.incarnation:
         raise F1Error(Code.INVALID_ARGUMENT, "a beat says the name, address and incarnation of its slave")
+    if not _NAME.fullmatch(slave.name) or not _NAME.fullmatch(slave.zone or "a"):
+        raise F1Error(Code.INVALID_ARGUMENT, "names of slaves and zones are up to 100 letters, digits, _, . and -")
+    if not _ADDRESS.fullmatch(slave.address) or len(slave.version) > _LONGEST_NAME:
+        raise F1Error(Code.INVALID_ARGUMENT, f"{slave.address[:50]!r} is no address; a slave says HOST:PORT")
     identity = SlaveIdentity(
         name=slave.name,
         address=slave.address,

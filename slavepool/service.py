@@ -1,8 +1,6 @@
 """The gRPC face of a slave that runs parts of queries: ``f1.slave.Slave``."""
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +18,7 @@ from f1common.rpc.versions import check_version
 from f1server.exec.duck import DuckConfig
 from f1server.exec.engine import Engine
 from f1server.exec.source import Source
+from f1server.exec.spill import spill_folder
 from f1server.txn.reader import RowReader
 from f1server.txn.source import StorageSource
 from slavepool.assignment import Assignment, SchemaCache, assignment_from_pb
@@ -61,7 +60,7 @@ class PartService(stubs.SlaveServicer):
         config = DuckConfig(
             memory_mb=section.query_memory_mib,
             threads=1 if inline else section.threads,
-            temp_dir=os.path.join(tempfile.gettempdir(), f"f1-slave-spill-{os.getpid()}"),
+            temp_dir=spill_folder(),
             # Rows on their way into DuckDB are not in its books.
             spool_bytes=min(DuckConfig().spool_bytes, section.query_memory_mib * _MIB // 16),
         )

@@ -7,6 +7,7 @@ statement decide for it.
 
 import asyncio
 import logging
+import random
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from f1common.config import F1ServerSection
 from f1common.errors import Code, F1Error
+from f1common.rpc.backoff import Backoff
 from f1server.dist.coordinator import Coordinator, DistributedResult, Pool, SpreadFailed
 from f1server.dist.statistics import StatisticsCache
 from f1server.plan.parts import DistributedPlan, PartScan
@@ -24,6 +26,8 @@ from f1server.plan.spread.joins import JoinOptions
 __all__ = ["Choice", "DistributedQueries"]
 
 _log = logging.getLogger(__name__)
+_PATIENCE_S = 30.0
+"""How long a query waits for slaves that are busy."""
 _HINT = re.compile(r"/\*\+\s*(CENTRAL|DISTRIBUTED)\s*\*/", re.IGNORECASE)
 _FINAL = frozenset({Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.SNAPSHOT_TOO_OLD})
 """What a central run would only meet again."""
@@ -42,6 +46,7 @@ class DistributedQueries:
         statistics: StatisticsCache,
         config: F1ServerSection,
         executor: Executor | None,
+        rng: random.Random,
     ) -> None:
         """``executor``: where plans are made, beside the event loop; None: in place."""
         self._coordinator = coordinator
@@ -52,6 +57,7 @@ class DistributedQueries:
         self._broadcast_rows = config.broadcast_rows
         self._least_rows = config.distribute_rows
         self._executor = executor
+        self._rng = rng
 
     async def choose(
         self, text: str, query: Prepared, bound: BoundQuery, params: Sequence[object], now_us: int
@@ -106,13 +112,20 @@ class DistributedQueries:
         """
         plan = with_locks(plan) if collect else plan
         division = await self._statistics.division(plan.schema, [s for part in plan.parts for s in part.scans])
-        try:
-            return await self._coordinator.run(plan, timestamp=timestamp, clips=division.clips, collect=collect)
-        except SpreadFailed as error:
-            if error.code in _FINAL:
-                raise F1Error(error.code, error.message, details=error.details) from error
-            _log.warning("a distributed query runs centrally: %s", error)
-            return None
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _PATIENCE_S
+        backoff = Backoff(100, 1_000, 1.5, self._rng)
+        while True:
+            try:
+                return await self._coordinator.run(plan, timestamp=timestamp, clips=division.clips, collect=collect)
+            except SpreadFailed as error:
+                if error.code in _FINAL:
+                    raise F1Error(error.code, error.message, details=error.details) from error
+                # Slaves that are busy are waited for: this server would be busy, too, with all of their work.
+                if error.code is not Code.OVERLOADED or not error.retryable or loop.time() > patience:
+                    _log.warning("a distributed query runs centrally: %s", error)
+                    return None
+            await asyncio.sleep(backoff.next_s())
 
     async def close(self) -> None:
         """End what runs in the background."""

@@ -239,7 +239,8 @@ def error_of(error: Exception) -> F1Error:
 def _clean(text: str) -> str:
     """Return the part of a message of DuckDB that says what is wrong, in our names."""
     first = text.split("\n\nLINE ")[0].split("\n\nUse ")[0].split("\nCandidate functions")[0].split("\n\tCandidate")[0]
-    first = re.sub(r"^(\w+ )?(Error|Exception): ", "", re.sub(r"^Invalid Input Error: ", "", first))
+    for _ in range(2):  # an error inside an error
+        first = re.sub(r"^(\w+ ){0,4}(Error|Exception): ", "", first)
     first = re.sub(r'"?f1_t\d+"?\.?', "", first)
     first = re.sub(r"\bf1_(\w+)\(", r"\1(", first).split(" Use TRY(...)")[0].split(' Use "SET')[0]
     first = first.split(". You might want to add")[0].split(" You might need to add")[0]

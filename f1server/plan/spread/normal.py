@@ -162,6 +162,8 @@ class Normal:
             return
         if any(group.args.get(key) for key in ("rollup", "cube", "grouping_sets", "all", "totals")):
             raise Unspreadable("GROUPING SETS, ROLLUP and CUBE")
+        if any(isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets) for part in group.expressions):
+            raise Unspreadable("GROUPING SETS, ROLLUP and CUBE")
         for part in list(group.expressions):
             at = self._selected(part, node, scope)
             if at is not None:
