@@ -15,7 +15,7 @@ from f1server.dist.rows import RowsReader, batch_rows, last_rows, schema_rows
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import Engine
 from f1server.plan.parts import Output, Part, Spread, Workers
-from f1server.plan.resolve import ProtoFunction
+from f1server.plan.resolve import ProtoFunction, function_name
 from f1server.plan.types import SqlType
 from f1server.testing.embedded import EmbeddedDatabase
 from f1server.testing.memory import MemoryTables
@@ -146,12 +146,13 @@ def test_functions_over_messages_work_at_slaves() -> None:
     table = db.schema.table("A")
     # The bytes of M { s: "hi" }.
     db.tables.put(table, [{table.column("K").id: 1, table.column("M").id: b"\x0a\x02hi"}])
-    function = ProtoFunction("f1_path_1", "path", "p.M", ("s",), SqlType(Kind.STRING))
+    name = function_name(db.schema, "path", "p.M", ("s",))
+    function = ProtoFunction(name, "path", "p.M", ("s",), SqlType(Kind.STRING))
     query = plan(
         db,
         Part(
             1,
-            'SELECT f1_path_1("M") AS s FROM A',
+            f'SELECT {name}("M") AS s FROM A',
             Workers.ALL,
             (scan(table),),
             outputs=(Output(2, "x", Spread.GATHER),),
