@@ -46,7 +46,7 @@ def table(report: Mapping[str, Any], revision: str) -> str:
             for heading, form in PEER_COLUMNS.items()
             if _has(rows[0], form)
         ]
-    if rows[0]["unit"] == "ms":
+    if rows[0].get("unit") == "ms":
         columns = [(heading.replace("a second", "ms"), form) for heading, form in columns]
     lines = [
         f"Revision {revision} on {report['machine']}:",

@@ -66,6 +66,7 @@ ALLOWED = (
     ("f1server.dist.pool", "f1server.exec"),
     ("slavepool.process", "f1server.exec"),
     ("slavepool.process", "spanstore.client"),
+    ("f1server.testing.cluster", "slavepool.process"),
     ("master.service", "f1common.rpc"),
     ("f1server.catalog.store", "spanstore.client"),
     ("f1.cli", "f1common.ids"),
