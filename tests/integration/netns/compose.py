@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +118,10 @@ def start_order(services: Mapping[str, Service]) -> list[str]:
 
 
 def process_environment(service: Service) -> dict[str, str]:
-    """Return the environment that a service starts with: its own, and of ours only what finds programs and code."""
+    """Return the environment that a service starts with: its own, and of ours only what finds programs and code.
+
+    The programs that are tested are those beside the Python that runs the tests.
+    """
     ours = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    ours["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
     return {**ours, **service.environment}
