@@ -20,8 +20,7 @@ from f1server.dist.coordinator import Coordinator, DistributedResult, Pool, Spre
 from f1server.dist.statistics import StatisticsCache
 from f1server.plan.parts import DistributedPlan, PartScan
 from f1server.plan.prepare import BoundQuery, Prepared
-from f1server.plan.spread import SpreadOptions, Unspreadable, examined, is_short, spread
-from f1server.plan.spread.joins import JoinOptions
+from f1server.plan.spread import JoinOptions, Unspreadable, examined, is_short, spread
 
 __all__ = ["Choice", "DistributedQueries"]
 
@@ -63,10 +62,10 @@ class DistributedQueries:
         self, text: str, query: Prepared, bound: BoundQuery, params: Sequence[object], now_us: int
     ) -> Choice:
         """Return a distributed plan, or the reason for a central run. Raises F1Error as planning does."""
-        hint = _HINT.search(text)
-        mode = {"central": "off", "distributed": "force"}.get(hint[1].lower(), "") if hint else self._mode
         if bound.picks is not None:
             return "only keys: there is nothing to evaluate"
+        hint = _HINT.search(text)
+        mode = {"central": "off", "distributed": "force"}.get(hint[1].lower(), "") if hint else self._mode
         if mode == "off":
             return "the statement asks for it" if hint else "distribution is turned off (f1server.distribute)"
         if not bound.scans:
@@ -80,11 +79,11 @@ class DistributedQueries:
         rows = examined(bound, statistics)
         if mode != "force" and rows < self._least_rows:
             return f"about {rows:,.0f} rows are examined: fewer than {self._least_rows:,} (distribute_rows)"
-        options = SpreadOptions(mode, self._least_rows, JoinOptions(self._broadcast_rows, self._force, workers))
+        joins = JoinOptions(self._broadcast_rows, self._force, workers)
 
         def plan() -> Choice:
             try:
-                return spread(query, params, now_us, statistics, options)
+                return spread(query, params, now_us, statistics, joins)
             except Unspreadable as error:
                 return f"the planner does not spread it: {error}"
             except RecursionError:

@@ -23,8 +23,7 @@ from f1server.exec.show import show, text_result
 from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.explain import as_text, explain
 from f1server.plan.prepare import PlanCache, Prepared, prepare
-from f1server.plan.spread import SpreadOptions, Unspreadable, spread
-from f1server.plan.spread.joins import JoinOptions
+from f1server.plan.spread import JoinOptions, Unspreadable, spread
 from f1server.plan.statements import (
     DmlStatement,
     ExplainStatement,
@@ -124,9 +123,8 @@ class EmbeddedDatabase:
         source = self.tables.source(self.schema)
         if self.joins is not None and prepared.tables:
             statistics = self.statistics or MemoryStatistics(self.tables)
-            options = SpreadOptions("force", 0, self.joins)
             try:
-                plan = spread(prepared, params, self.now_us, statistics, options, self.rules_off)
+                plan = spread(prepared, params, self.now_us, statistics, self.joins, self.rules_off)
             except Unspreadable as error:
                 self.central.append(f"{error}: {statement.sql}")
             else:

@@ -35,6 +35,12 @@ class Database:
         assert done.returncode == 0, (done.returncode, done.stderr)
         return done.stdout
 
+    def fallbacks(self) -> list[str]:
+        """Return what the f1servers logged of queries that slaves could not run, which then ran centrally."""
+        logs = sorted((self.directory / "log").glob("f1-*.log"))
+        lines = [line for log in logs for line in log.read_text().splitlines()]
+        return [line for line in lines if "a distributed query runs centrally" in line]
+
     def connect(self, database: str | None = None) -> f1.Connection:
         return f1.connect(self.hosts, database, autocommit=True, timeout_s=300.0)
 

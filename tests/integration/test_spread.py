@@ -149,7 +149,8 @@ def test_snapshots_and_the_past_are_spread(conn: f1.Connection) -> None:
     assert plan["execution"] == "distributed"
 
 
-def test_errors_are_those_of_a_central_run(conn: f1.Connection) -> None:
+def test_errors_are_those_of_a_central_run(database: Database, conn: f1.Connection) -> None:
+    before = len(database.fallbacks())
     for sql in (
         "SELECT {} sum(1 / (Clicks - Clicks)) FROM AdClick",
         "SELECT {} CAST(Region AS INT64) AS r, count(*) FROM AdClick GROUP BY 1",
@@ -160,6 +161,7 @@ def test_errors_are_those_of_a_central_run(conn: f1.Connection) -> None:
                 query(conn, sql.format(hint))
             said.append((caught.value.code, str(caught.value)))
         assert said[0] == said[1]
+    assert len(database.fallbacks()) == before + 2, "the f1server ran both itself, and said so"
 
 
 def test_analyze_does_not_write(conn: f1.Connection) -> None:

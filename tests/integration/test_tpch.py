@@ -104,6 +104,7 @@ def test_every_query_answers_what_duckdb_answers(database: Database, small: Orac
     with database.connect(shape) as connection:
         for number in QUERIES:
             assert_same(query(connection, f"{hint} {texts[number]}"), small.answers[number])
+    assert not database.fallbacks(), "slaves gave the answers, not the f1server in their stead"
 
 
 @pytest.mark.parametrize("shape", tpch.SHAPES)

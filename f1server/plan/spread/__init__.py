@@ -76,6 +76,7 @@ LATERAL over tables and named windows run centrally; UNION without ALL, windows 
 joins without equalities run on one slave. Ordered exchanges do not exist: who needs an order sorts.
 """
 
-from f1server.plan.spread.planner import SpreadOptions, Unspreadable, examined, is_short, spread
+from f1server.plan.spread.joins import JoinOptions
+from f1server.plan.spread.planner import Unspreadable, examined, is_short, spread
 
-__all__ = ["SpreadOptions", "Unspreadable", "examined", "is_short", "spread"]
+__all__ = ["JoinOptions", "Unspreadable", "examined", "is_short", "spread"]

@@ -1,7 +1,7 @@
 """From a prepared query to a distributed plan, or the reason why it runs on the f1server alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -21,16 +21,6 @@ from f1server.plan.statistics import Statistics
 
 RULES_OFF = ("lookup_join", "cluster_join", "shared_scan", "point_read")
 """Rules that choose for one server what parts choose for themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadOptions:
-    """``mode``: auto, force (whatever can be spread is), off. ``least_rows``: a query that examines fewer rows runs
-    centrally. ``joins``: see :class:`JoinOptions`."""
-
-    mode: str = "auto"
-    least_rows: int = 5_000
-    joins: JoinOptions = field(default_factory=JoinOptions)
 
 
 def examined(query: BoundQuery, statistics: Statistics) -> float:
@@ -57,7 +47,7 @@ def spread(
     params: Sequence[object],
     now_us: int,
     statistics: Statistics,
-    options: SpreadOptions,
+    joins: JoinOptions,
     rules_off: Sequence[str] = (),
 ) -> DistributedPlan:
     """Plan a query over slaves. Raises Unspreadable, with the reason; F1Error for parameters as ``Prepared.bind``."""
@@ -72,7 +62,7 @@ def spread(
     columns = normal.query(tree)
     planning = query.plan(params, now_us, {*RULES_OFF, *rules_off})
     scans = dict(zip((p.number for p in planning.tables), planned_scans(planning.tables), strict=True))
-    planner = Planner(normal, scans, statistics, options.joins, plan_select)
+    planner = Planner(normal, scans, statistics, joins, plan_select)
     for item in normal.items.values():
         if item.cte is not None:
             planner.uses[item.cte] = planner.uses.get(item.cte, 0) + 1
@@ -135,4 +125,4 @@ def _output(exchange: Exchange) -> Output:
     return Output(consumer, exchange.relation, exchange.spread, keys)
 
 
-__all__ = ["SpreadOptions", "Unspreadable", "examined", "is_short", "spread"]
+__all__ = ["Unspreadable", "examined", "is_short", "spread"]

@@ -2,8 +2,7 @@
 
 from f1server.plan.parts import DistributedPlan
 from f1server.plan.prepare import prepare
-from f1server.plan.spread import SpreadOptions, spread
-from f1server.plan.spread.joins import JoinOptions
+from f1server.plan.spread import JoinOptions, spread
 from f1server.plan.statements import QueryStatement, parse
 from f1server.testing.embedded import Connection, EmbeddedDatabase
 from f1server.testing.spread import MemoryStatistics
@@ -34,7 +33,7 @@ def planned(made: EmbeddedDatabase, sql: str) -> DistributedPlan:
     (statement,) = parse(sql)
     assert isinstance(statement, QueryStatement)
     prepared = prepare(made.schema, statement.sql, statement.ast.copy())
-    return spread(prepared, (), 0, MemoryStatistics(made.tables, factor=1_000), SpreadOptions("force"))
+    return spread(prepared, (), 0, MemoryStatistics(made.tables, factor=1_000), JoinOptions())
 
 
 def test_items_of_an_order_are_read_once_where_the_order_is() -> None:
