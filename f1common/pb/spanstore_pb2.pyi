@@ -433,7 +433,7 @@ class LogEntry(_message.Message):
     def __init__(self, index: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class PeerMessage(_message.Message):
-    __slots__ = ("group", "ballot", "pre_vote", "pre_vote_reply", "prepare", "promise", "accept", "accepted", "transfer")
+    __slots__ = ("group", "ballot", "pre_vote", "pre_vote_reply", "prepare", "promise", "accept", "accepted", "transfer", "offer_state", "removed", "sender", "receiver")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +443,10 @@ class PeerMessage(_message.Message):
     ACCEPT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    OFFER_STATE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
     group: int
     ballot: Ballot
     pre_vote: PreVote
@@ -452,7 +456,11 @@ class PeerMessage(_message.Message):
     accept: Accept
     accepted: Accepted
     transfer: TransferLeadership
-    def __init__(self, group: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_vote_reply: _Optional[_Union[PreVoteReply, _Mapping]] = ..., prepare: _Optional[_Union[PaxosPrepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., transfer: _Optional[_Union[TransferLeadership, _Mapping]] = ...) -> None: ...
+    offer_state: OfferState
+    removed: Removed
+    sender: str
+    receiver: str
+    def __init__(self, group: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_vote_reply: _Optional[_Union[PreVoteReply, _Mapping]] = ..., prepare: _Optional[_Union[PaxosPrepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., transfer: _Optional[_Union[TransferLeadership, _Mapping]] = ..., offer_state: _Optional[_Union[OfferState, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ...) -> None: ...
 
 class PreVote(_message.Message):
     __slots__ = ("last_index", "last_ballot")
@@ -517,26 +525,40 @@ class Accept(_message.Message):
     def __init__(self, prev_index: _Optional[int] = ..., prev_ballot: _Optional[_Union[Ballot, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., chosen_index: _Optional[int] = ..., ceiling: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., lease_us: _Optional[int] = ..., safe_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., truncate_below: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("promised", "ok", "match_index", "hint", "sent_boot_us", "ceiling")
+    __slots__ = ("promised", "ok", "match_index", "hint", "sent_boot_us", "ceiling", "newcomer")
     PROMISED_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     MATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     SENT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
     CEILING_FIELD_NUMBER: _ClassVar[int]
+    NEWCOMER_FIELD_NUMBER: _ClassVar[int]
     promised: Ballot
     ok: bool
     match_index: int
     hint: int
     sent_boot_us: int
     ceiling: int
-    def __init__(self, promised: _Optional[_Union[Ballot, _Mapping]] = ..., ok: _Optional[bool] = ..., match_index: _Optional[int] = ..., hint: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., ceiling: _Optional[int] = ...) -> None: ...
+    newcomer: bool
+    def __init__(self, promised: _Optional[_Union[Ballot, _Mapping]] = ..., ok: _Optional[bool] = ..., match_index: _Optional[int] = ..., hint: _Optional[int] = ..., sent_boot_us: _Optional[int] = ..., ceiling: _Optional[int] = ..., newcomer: _Optional[bool] = ...) -> None: ...
 
 class TransferLeadership(_message.Message):
     __slots__ = ("highest_ts",)
     HIGHEST_TS_FIELD_NUMBER: _ClassVar[int]
     highest_ts: int
     def __init__(self, highest_ts: _Optional[int] = ...) -> None: ...
+
+class OfferState(_message.Message):
+    __slots__ = ("first_index",)
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    first_index: int
+    def __init__(self, first_index: _Optional[int] = ...) -> None: ...
+
+class Removed(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class ScanColumn(_message.Message):
     __slots__ = ("name", "type", "source", "number")

@@ -40,9 +40,11 @@ from spanstore.group.tenure import Tenure
 from spanstore.mvcc.placeholders import check_places
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
+from spanstore.paxos.configuration import Configuration
+from spanstore.paxos.core import Role
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
-from spanstore.paxos.replica import Replica, Role
+from spanstore.paxos.replica import Replica
 from spanstore.placement.range_map import OwnedRanges
 from spanstore.txn import outcomes
 from spanstore.txn.commands import NewLeader, PrepareCmd, TxnRef, encode_command
@@ -110,7 +112,7 @@ class Group:
         self.replica = Replica(
             group=group,
             me=me,
-            voters=voters,
+            configuration=Configuration(0, voters),
             config=config.paxos,
             log=self._log,
             hard_state=load_hard_state(reader, group) or HardState(),

@@ -99,6 +99,8 @@ Gray and Cheriton, "Leases", 1989.
 """
 
 from spanstore.paxos.config import PaxosConfig
+from spanstore.paxos.configuration import Configuration, joined_at, server_of
+from spanstore.paxos.core import Role
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.log import LogReader
 from spanstore.paxos.messages import (
@@ -109,30 +111,37 @@ from spanstore.paxos.messages import (
     HardState,
     LogEntry,
     Message,
+    OfferState,
     Prepare,
     PreVote,
     PreVoteReply,
     Promise,
+    Removed,
     TransferLeadership,
 )
-from spanstore.paxos.replica import Replica, Role
+from spanstore.paxos.replica import Replica
 
 __all__ = [
     "NO_BALLOT",
     "Accept",
     "Accepted",
     "Ballot",
+    "Configuration",
     "Effects",
     "HardState",
     "LogEntry",
     "LogReader",
     "Message",
+    "OfferState",
     "PaxosConfig",
     "PreVote",
     "PreVoteReply",
     "Prepare",
     "Promise",
+    "Removed",
     "Replica",
     "Role",
     "TransferLeadership",
+    "joined_at",
+    "server_of",
 ]

@@ -16,7 +16,9 @@ class PaxosConfig:
     ``election_timeout_us``: range of the random delay of candidates. ``retry_us``: an acceptor silent for so long is
     only probed. ``max_accept_bytes`` and ``max_inflight_bytes`` bound one Accept and all unanswered ones of
     an acceptor; ``cache_bytes`` the log kept in memory beyond what it must; ``log_keep_entries`` is how much of the log
-    stays that nobody needs.
+    stays that nobody needs, ``log_hold_entries`` and ``log_hold_bytes`` how much is kept at most for a member that does
+    not come: it will have to fetch the state instead. ``promote_lag_entries`` is how much of the log a learner may lack
+    when it becomes a voter.
     """
 
     lease_us: int = 1_500_000
@@ -28,6 +30,9 @@ class PaxosConfig:
     max_inflight_bytes: int = 4 << 20
     cache_bytes: int = 16 << 20
     log_keep_entries: int = 10_000
+    log_hold_entries: int = 200_000
+    log_hold_bytes: int = 256 << 20
+    promote_lag_entries: int = 1_000
 
     def __post_init__(self) -> None:
         check(self.heartbeat_us > 0, "heartbeat_us must be positive")
@@ -37,6 +42,8 @@ class PaxosConfig:
         check(0 < self.drift_margin_ppm < PPM // 2, "drift_margin_ppm must be positive and below a half")
         check(self.max_accept_bytes > 0 and self.max_inflight_bytes > 0, "byte limits must be positive")
         check(self.cache_bytes >= 0 and self.log_keep_entries >= 0, "sizes must not be negative")
+        check(self.log_hold_entries >= self.log_keep_entries, "log_hold_entries must be log_keep_entries or more")
+        check(self.log_hold_bytes >= 0, "log_hold_bytes must not be negative")
 
     @property
     def held_us(self) -> int:

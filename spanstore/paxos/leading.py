@@ -3,11 +3,15 @@
 from f1common.clock import Now
 from f1common.errors import InvariantViolation
 from spanstore.paxos.config import PaxosConfig
-from spanstore.paxos.lease import Held
+from spanstore.paxos.configuration import Configuration
+from spanstore.paxos.lease import NEVER, Held
 from spanstore.paxos.log import LogTail
-from spanstore.paxos.messages import Accept, Accepted, Ballot, LogEntry
-from spanstore.paxos.progress import NEVER, Progress
-from spanstore.paxos.quorum import reached_by
+from spanstore.paxos.messages import Accept, Accepted, Ballot, LogEntry, OfferState
+from spanstore.paxos.progress import Progress
+from spanstore.paxos.quorum import majority, reached_by
+
+FOREVER = 1 << 60
+"""Microseconds that do not pass."""
 
 _Slice = tuple[tuple[LogEntry, ...], int]
 
@@ -19,43 +23,72 @@ class Leading:
         self,
         *,
         ballot: Ballot,
-        others: tuple[str, ...],
-        quorum: int,
+        me: str,
+        configuration: Configuration,
         config: PaxosConfig,
         log: LogTail,
         floor: int,
         boot_us: int,
     ) -> None:
-        """``others``: the acceptors besides the leader. ``floor``: the highest timestamp ceiling learned."""
+        """``floor``: the highest timestamp ceiling learned; ``configuration``: the newest of the log."""
         self.ballot = ballot
         self.floor = floor
         self.ceiling = 0
         self.first_own = log.last_index + 1
-        self.held = Held(others, quorum, config.held_us)
-        self._quorum = quorum
+        self.held = Held(config.held_us)
+        self.given_ceiling = floor
+        self._me = me
         self._config = config
         self._log = log
-        self._elected_at = boot_us
+        self._counted_at = boot_us
         self._wanted = 0
-        self._progress = {other: Progress(log.last_index + 1, boot_us) for other in others}
+        self._progress: dict[str, Progress] = {}
+        self.count(configuration, boot_us)
+
+    def count(self, configuration: Configuration, boot_us: int) -> None:
+        """Send to, and count the answers of, the members of ``configuration`` from now on."""
+        self._voters = configuration.voters
+        self._quorum = majority(len(configuration.voters))
+        for member in configuration.members:
+            if member != self._me and member not in self._progress:
+                self._progress[member] = Progress(self._log.last_index + 1, boot_us)
+        for member in set(self._progress) - set(configuration.members):
+            del self._progress[member]
+        self._counted_at = boot_us
+        self.held.count(configuration.voters, self._me)
 
     def match(self, acceptor: str) -> int:
         """Return up to which index ``acceptor`` is known to hold this leader's log durably."""
-        return self._progress[acceptor].match
+        progress = self._progress.get(acceptor)
+        return 0 if progress is None else progress.match
+
+    def heard(self, acceptor: str) -> int:
+        """Return when ``acceptor`` last answered, in boot time; far in the past for a stranger."""
+        progress = self._progress.get(acceptor)
+        return NEVER if progress is None else progress.answered
 
     def held_by_all(self) -> int:
-        """Return up to which index every voter holds the log durably."""
-        return min([self._log.durable_index, *[progress.match for progress in self._progress.values()]])
+        """Return up to which index every member holds the log durably, or will once it has fetched the state."""
+        matches = [p.offered if p.needs_state else p.match for p in self._progress.values()]
+        return min([self._log.durable_index, *matches])
 
     def next_due(self) -> int:
         """Return when the next heartbeat is due or the leadership is lost for want of a quorum."""
-        sent = min(progress.last_sent for progress in self._progress.values())
-        return min(sent + self._config.heartbeat_us, self.lost_quorum_at())
+        if not self._progress:
+            return self._counted_at + FOREVER
+        due = min(progress.last_sent for progress in self._progress.values()) + self._config.heartbeat_us
+        return due if self.held.alone else min(due, self.lost_quorum_at())
 
     def lost_quorum_at(self) -> int:
         """Return when the latest lease has ended also for the acceptors."""
         start = self.held.start
-        return max(self._elected_at, NEVER if start is None else start) + self._config.lease_us
+        return max(self._counted_at, NEVER if start is None else start) + self._config.lease_us
+
+    def usable_ceiling(self, own: int) -> int:
+        """Return the highest ceiling that a quorum holds durably, and remember that it may be used."""
+        ceiling = self.held.usable_ceiling(own)
+        self.given_ceiling = max(self.given_ceiling, ceiling)
+        return ceiling
 
     def want_ceiling(self, ts: int) -> None:
         """Ask for a ceiling of at least ``ts`` with the next Accepts."""
@@ -81,11 +114,14 @@ class Leading:
 
     def accepts(
         self, now: Now, *, urgent: bool, chosen: int, safe: tuple[int, int], all_hold: int
-    ) -> list[tuple[str, Accept]]:
-        """Return at most one Accept for each acceptor: whatever fits, or a heartbeat if one is due or ``urgent``."""
+    ) -> list[tuple[str, Accept | OfferState]]:
+        """Return at most one Accept for each acceptor: whatever fits, or a heartbeat if one is due or ``urgent``.
+
+        Whoever lacks entries that the log no longer has is offered the state with each heartbeat.
+        """
         boot_us = now.boot_us
         slices: dict[int, _Slice] = {}
-        messages: list[tuple[str, Accept]] = []
+        messages: list[tuple[str, Accept | OfferState]] = []
         lowest = self._lowest_next()
         for other, progress in self._progress.items():
             progress.next_index = max(progress.next_index, lowest)  # the log may have been cut meanwhile
@@ -113,6 +149,8 @@ class Leading:
             if entries:
                 progress.sent(entries[-1].index, size, boot_us)
             messages.append((other, accept))
+            if progress.needs_state:
+                messages.append((other, OfferState(self.ballot, self._log.first_index)))
         return messages
 
     def _next_entries(self, progress: Progress, slices: dict[int, _Slice]) -> _Slice:
@@ -129,26 +167,32 @@ class Leading:
 
     def accepted(self, sender: str, message: Accepted, boot_us: int) -> None:
         """Take in an answer of this ballot that does not depose the leader."""
-        progress = self._progress[sender]
-        progress.heard = boot_us
+        progress = self._progress.get(sender)
+        if progress is None:
+            return
+        progress.heard = progress.answered = boot_us
         sent = min(message.sent_boot_us, progress.last_sent)
         self.held.ack(sender, sent, min(message.ceiling, self.ceiling))
         if message.ok:
             progress.matched(min(message.match_index, self._log.last_index))
         elif sent >= progress.reset_at:
             before = progress.next_index
+            lowest = self._lowest_next()
+            cut = message.hint + 1 < lowest
+            if message.hint < 0 or (cut and before <= lowest):
+                progress.lacks_state(self._log.first_index)
+            else:
+                progress.needs_state = False
             self._fall_back(progress, min(message.hint + 1, before), boot_us)
-            # No step back is no progress: wait for the next heartbeat instead of asking in a circle.
-            progress.probing = progress.next_index >= before
+            # No step back is no progress: wait for the next heartbeat instead of asking in a circle. And whoever may
+            # lack what the log has no more is asked about its first entry alone, to know for certain.
+            progress.probing = progress.next_index >= before or cut
 
     def _fall_back(self, progress: Progress, next_index: int, boot_us: int) -> None:
         progress.fall_back(max(next_index, self._lowest_next()), boot_us)
 
     def _lowest_next(self) -> int:
-        """Return the first index that may have to be sent: every voter holds the one at the border of a cut log.
-
-        A voter that lost its disk reports a gap there with every heartbeat; only state transfer would help it.
-        """
+        """Return the first index that can be sent: the entry at the border of a cut log is the one before it."""
         first = self._log.first_index
         return first + 1 if first > 1 else 1
 
@@ -158,9 +202,10 @@ class Leading:
         An entry of an older ballot is not chosen by being on a quorum of disks: a candidate whose last entry is of a
         ballot between may still be elected and overwrite it (Ongaro and Ousterhout, section 5.4.2, figure 8).
         """
-        matches = [progress.match for progress in self._progress.values()]
-        matches.append(self._log.durable_index)
-        reached = reached_by(matches, self._quorum)
+        reached = reached_by([self._durable_at(voter) for voter in self._voters], self._quorum)
         if reached > before and self._log.ballot_at(reached) == self.ballot:
             return reached
         return before
+
+    def _durable_at(self, voter: str) -> int:
+        return self._log.durable_index if voter == self._me else self._progress[voter].match

@@ -10,7 +10,10 @@ lease that it may have granted (:attr:`HardState.max_lease_us`, and the configur
 """
 
 from spanstore.paxos.messages import NO_BALLOT, Ballot
-from spanstore.paxos.quorum import reached_by
+from spanstore.paxos.quorum import majority, reached_by
+
+NEVER = -(1 << 62)
+"""A boot time before all others."""
 
 
 class Granted:
@@ -49,33 +52,52 @@ class Granted:
 class Held:
     """Leader side, for one ballot: since when a quorum refuses others, and what ceiling it promised."""
 
-    __slots__ = ("_ceilings", "_held_us", "_others", "_sent", "start")
+    __slots__ = ("_ceilings", "_held_us", "_needed", "_quorum", "_sent", "_voters", "start")
 
-    def __init__(self, others: tuple[str, ...], quorum: int, held_us: int) -> None:
-        """``others``: the acceptors besides the leader, who always agrees with itself; ``quorum`` includes it."""
-        self._others = quorum - 1
+    def __init__(self, held_us: int) -> None:
         self._held_us = held_us
-        self._sent: dict[str, int | None] = dict.fromkeys(others)
-        self._ceilings: dict[str, int] = dict.fromkeys(others, 0)
+        self._sent: dict[str, int] = {}
+        self._ceilings: dict[str, int] = {}
+        self._voters: tuple[str, ...] = ()
+        self._quorum = 0
+        self._needed = 0
         self.start: int | None = None
+
+    def count(self, voters: tuple[str, ...], me: str) -> None:
+        """Count the answers of ``voters`` from now on. The leader ``me``, if it is one, always agrees with itself."""
+        self._voters = tuple(voter for voter in voters if voter != me)
+        self._quorum = majority(len(voters))
+        self._needed = self._quorum - (me in voters)
+        self._settle()
 
     def ack(self, acceptor: str, sent_boot_us: int, ceiling: int) -> None:
         """Take in that ``acceptor`` granted what was sent at ``sent_boot_us`` and holds ``ceiling`` durably."""
-        before = self._sent[acceptor]
-        if before is None or sent_boot_us > before:
+        if sent_boot_us > self._sent.get(acceptor, NEVER):
             self._sent[acceptor] = sent_boot_us
-            known = sorted((sent for sent in self._sent.values() if sent is not None), reverse=True)
-            if len(known) >= self._others:
-                self.start = known[self._others - 1]
-        if ceiling > self._ceilings[acceptor]:
+            self._settle()
+        if ceiling > self._ceilings.get(acceptor, 0):
             self._ceilings[acceptor] = ceiling
+
+    def _settle(self) -> None:
+        """Set the start of the lease: the latest time at or after which a quorum was sent what it granted."""
+        if self._needed > 0:
+            start = reached_by([self._sent.get(voter, NEVER) for voter in self._voters], self._needed)
+            self.start = start if start > NEVER else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether the leader is the only voter: then nobody else need agree."""
+        return self._needed == 0
 
     def valid(self, boot_us: int) -> bool:
         """Tell whether no other leader can exist at ``boot_us``, a fresh sample of the leader's boot clock."""
-        if self._others == 0:
+        if self._needed == 0:
             return True
         return self.start is not None and boot_us < self.start + self._held_us
 
     def usable_ceiling(self, own: int) -> int:
         """Return the highest ceiling that a quorum holds durably; ``own`` is the leader's durable one."""
-        return reached_by([own, *self._ceilings.values()], self._others + 1)
+        ceilings = [self._ceilings.get(voter, 0) for voter in self._voters]
+        if self._needed < self._quorum:
+            ceilings.append(own)
+        return reached_by(ceilings, self._quorum)

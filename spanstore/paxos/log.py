@@ -1,6 +1,8 @@
 """The log as a replica sees it: a tail in memory before the durable log of the engine."""
 
 from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from f1common.errors import check
@@ -36,6 +38,32 @@ class LogReader(Protocol):
         ...
 
 
+_MARK_BYTES = 1 << 18
+
+
+class LogSizes:
+    """About how many bytes the newest part of a log has: a mark for every quarter of a mebibyte since the start."""
+
+    __slots__ = ("_bytes", "_low", "_marks")
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._low = 0
+        self._marks: deque[tuple[int, int]] = deque()
+
+    def appended(self, index: int, size: int) -> None:
+        """Note an entry of ``size`` bytes; after a truncation an index may come again."""
+        self._bytes += size
+        if not self._marks or self._bytes - self._marks[-1][1] >= _MARK_BYTES:
+            self._marks.append((index, self._bytes))
+
+    def newest(self, size: int) -> int:
+        """Return an index above which the log has about ``size`` bytes, 0 if it never had so many."""
+        while self._marks and self._bytes - self._marks[0][1] > size:
+            self._low, _ = self._marks.popleft()
+        return self._low
+
+
 class LogTail:
     """The whole log: its newest entries in memory, the others read through a :class:`LogReader`.
 
@@ -49,6 +77,7 @@ class LogTail:
         "_entries",
         "_first",
         "_reader",
+        "_sizes",
         "durable_index",
         "first_index",
         "last_ballot",
@@ -60,6 +89,7 @@ class LogTail:
         self._reader = reader
         self._cache_bytes = cache_bytes
         self._entries: list[LogEntry] = []
+        self._sizes = LogSizes()
         # _ends[i]: bytes of all entries ever appended up to and including _entries[i]; only differences mean anything.
         self._ends: list[int] = []
         # Lowest index kept, as decided: the durable log may still have more.
@@ -83,10 +113,22 @@ class LogTail:
 
     def append(self, entry: LogEntry) -> None:
         """Add the next entry."""
-        self._ends.append((self._ends[-1] if self._ends else 0) + len(entry.payload) + ENTRY_OVERHEAD_BYTES)
+        size = len(entry.payload) + ENTRY_OVERHEAD_BYTES
+        self._ends.append((self._ends[-1] if self._ends else 0) + size)
+        self._sizes.appended(entry.index, size)
         self._entries.append(entry)
         self.last_index = entry.index
         self.last_ballot = entry.ballot
+
+    def all_from(self, first: int) -> Iterator[LogEntry]:
+        """Yield the entries from ``first`` on, a mebibyte at a time."""
+        while found := self.entries(first, self.last_index, 1 << 20)[0]:
+            yield from found
+            first = found[-1].index + 1
+
+    def newest(self, entries: int, size: int) -> int:
+        """Return the index above which lie the newest ``entries``, or about ``size`` bytes if those are fewer."""
+        return max(self.last_index - entries, self._sizes.newest(size))
 
     def truncate(self, first: int) -> None:
         """Drop the entries from ``first`` on."""

@@ -113,7 +113,7 @@ class Accepted:
 
     ``promised`` above ``ballot``: refused, the leader is deposed; nothing else counts. Otherwise the lease and the
     ``ceiling`` are granted, and ``ok`` tells whether the log matched: then all up to ``match_index`` is as the
-    leader's; if not, ``hint`` is the highest index that may still match.
+    leader's; if not, ``hint`` is the highest index that may still match, -1 for a newcomer that has no state at all.
     """
 
     ballot: Ballot
@@ -136,4 +136,20 @@ class TransferLeadership:
     highest_ts: int
 
 
-Message = PreVote | PreVoteReply | Prepare | Promise | Accept | Accepted | TransferLeadership
+@dataclass(frozen=True, slots=True)
+class OfferState:
+    """The log of the leader of ``ballot`` begins at ``first_index``, above what the receiver lacks: fetch the state."""
+
+    ballot: Ballot
+    first_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The receiver asked to be elected, but a chosen configuration, ``version``, does not name it any more."""
+
+    ballot: Ballot
+    version: int
+
+
+Message = PreVote | PreVoteReply | Prepare | Promise | Accept | Accepted | TransferLeadership | OfferState | Removed

@@ -38,7 +38,8 @@ def peer_to_pb(group: int, message: px.Message) -> pb.PeerMessage:
             out.accepted.promised.CopyFrom(ballot_to_pb(message.promised))
             out.accepted.ok = message.ok
             out.accepted.match_index = message.match_index
-            out.accepted.hint = message.hint
+            out.accepted.hint = max(message.hint, 0)
+            out.accepted.newcomer = message.hint < 0
             out.accepted.sent_boot_us = message.sent_boot_us
             out.accepted.ceiling = message.ceiling
         case px.PreVote():
@@ -58,6 +59,10 @@ def peer_to_pb(group: int, message: px.Message) -> pb.PeerMessage:
             out.promise.ceiling = message.ceiling
         case px.TransferLeadership():
             out.transfer.highest_ts = message.highest_ts
+        case px.OfferState():
+            out.offer_state.first_index = message.first_index
+        case px.Removed():
+            out.removed.version = message.version
         case _:
             assert_never(message)
     return out
@@ -87,9 +92,9 @@ def peer_from_pb(message: pb.PeerMessage) -> px.Message:
             return _accept_from_pb(ballot, message.accept)
         case "accepted":
             m = message.accepted
-            return px.Accepted(
-                ballot, ballot_from_pb(m.promised), m.ok, m.match_index, m.hint, m.sent_boot_us, m.ceiling
-            )
+            hint = -1 if m.newcomer else m.hint
+            promised = ballot_from_pb(m.promised)
+            return px.Accepted(ballot, promised, m.ok, m.match_index, hint, m.sent_boot_us, m.ceiling)
         case "pre_vote":
             return px.PreVote(ballot, message.pre_vote.last_index, ballot_from_pb(message.pre_vote.last_ballot))
         case "pre_vote_reply":
@@ -103,6 +108,10 @@ def peer_from_pb(message: pb.PeerMessage) -> px.Message:
             return px.Promise(ballot, q.granted, ballot_from_pb(q.promised), ballot_from_pb(q.previous), q.ceiling)
         case "transfer":
             return px.TransferLeadership(ballot, message.transfer.highest_ts)
+        case "offer_state":
+            return px.OfferState(ballot, message.offer_state.first_index)
+        case "removed":
+            return px.Removed(ballot, message.removed.version)
         case _:
             raise F1Error(Code.INVALID_ARGUMENT, "a peer message of an unknown kind")
 

@@ -13,7 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from f1common.clock import Now, TTInterval
-from spanstore.paxos import Ballot, Effects, HardState, LogEntry, Message, PaxosConfig, Replica, Role
+from spanstore.paxos import (
+    Ballot,
+    Configuration,
+    Effects,
+    HardState,
+    LogEntry,
+    Message,
+    PaxosConfig,
+    Replica,
+    Role,
+    server_of,
+)
+from spanstore.paxos.configuration import decode_configuration
 
 MS = 1000
 TT_BOUND = 4 * MS
@@ -30,15 +42,25 @@ def require(condition: object, message: str) -> None:
 
 
 class Disk:
-    """What is durable of one node. Implements LogReader."""
+    """What is durable of one replica. Implements LogReader. ``configuration`` is as of ``applied``."""
 
-    def __init__(self) -> None:
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self.configuration = configuration
         self.hard_state = HardState()
         self.applied = 0
         self.first = 1
         self.log: list[LogEntry] = []
 
-    def write(self, effects: Effects, applied: int) -> None:
+    def install(self, applied: int, border: LogEntry, configuration: Configuration | None) -> None:
+        """Take over the state of another replica; the log stays if it goes on from there."""
+        if self.ballot_at(applied) == border.ballot:
+            del self.log[: applied - self.first]
+        else:
+            self.log = [border]
+        self.first = self.applied = applied
+        self.configuration = configuration
+
+    def write(self, effects: Effects, applied: int, configuration: Configuration | None = None) -> None:
         if effects.hard_state is not None:
             self.hard_state = effects.hard_state
         if effects.truncate_from is not None:
@@ -51,6 +73,8 @@ class Disk:
             del self.log[: effects.truncate_below - self.first]
             self.first = effects.truncate_below
         self.applied = max(self.applied, applied)
+        if configuration is not None:
+            self.configuration = configuration
 
     def first_index(self) -> int:
         return self.first
@@ -77,6 +101,7 @@ class Job:
     effects: Effects
     applied: int
     due: int
+    configuration: Configuration | None
 
 
 @dataclass
@@ -86,11 +111,15 @@ class Node:
     boot_base: int
     tt_error: int
     disk: Disk = field(default_factory=Disk)
+    member: str = ""
+    """The name of the replica that lives here, if any."""
     replica: Replica | None = None
     life: int = 0
     paused_until: int = 0
     jobs: list[Job] = field(default_factory=list)
     applied: int = 0
+    configuration: Configuration | None = None
+    installing: bool = False
     last_given: int = 0
     wakeup: int = -1
 
@@ -130,10 +159,15 @@ class World:
             name: Node(
                 name, -drift if slow >> at & 1 else drift, rng.randrange(10**9), rng.randint(-TT_BOUND, TT_BOUND)
             )
-            for at, name in enumerate("abcde"[: self.choose("voters", (1, 2, 3, 3, 3, 3, 5, 5))])
+            for at, name in enumerate(self.servers())
         }
-        self.names = tuple(self.nodes)
-        self.quorum = len(self.names) // 2 + 1
+        first = Configuration(0, tuple(self.nodes)[: self.choose("voters", (1, 2, 3, 3, 3, 3, 5, 5))])
+        self.names = self.in_danger(first)
+        for name in first.voters:
+            self.nodes[name].disk = Disk(first)
+            self.nodes[name].member = name
+        self.configuration = first
+        self.proposed: list[Configuration] = []
         self.loss = self.choose("loss", (0, 0, 0.02, 0.1, 0.3))
         self.dup = self.choose("dup", (0, 0.05, 0.2))
         self.tail = self.choose("tail", (0, 0.02, 0.2))
@@ -154,9 +188,18 @@ class World:
         self.released: dict[Ballot, int] = {}
         self.rivals = 0
         self.transfers = 0
+        self.transferred = 0
 
     def choose(self, name: str, options: Sequence[Any]) -> Any:
         return self.mutation.world.get(name, self.rng.choice(options))
+
+    def servers(self) -> str:
+        """The names of all nodes; the first few begin as voters."""
+        return "abcde"
+
+    def in_danger(self, first: Configuration) -> tuple[str, ...]:
+        """The nodes that faults happen to."""
+        return first.voters
 
     def choose_config(self) -> PaxosConfig:
         """Short leases against the latencies, so that much happens; or long ones, so that drift matters."""
@@ -179,7 +222,7 @@ class World:
         heapq.heappush(self.heap, (self.time + delay, self.seq, call, args))
 
     def run(self, leases: int = 12) -> None:
-        for name in self.names:
+        for name in self.configuration.voters:
             self.start(name)
         self.at(self.load, self.propose)
         self.at(self.rng.randrange(self.lease), self.disturb)
@@ -198,16 +241,20 @@ class World:
 
     def start(self, name: str) -> None:
         node = self.nodes[name]
-        if node.replica is not None:
+        if node.replica is not None or not node.member:
             return
         node.life += 1
         node.jobs = []
         node.wakeup = -1
+        if node.installing:
+            self.at(self.latency, self.install, name, node.life)
+            return
         node.applied = node.disk.applied
+        node.configuration = node.disk.configuration
         node.replica = self.mutation.replica(
             group=1,
-            me=name,
-            voters=self.names,
+            me=node.member,
+            configuration=node.disk.configuration,
             config=self.config,
             log=node.disk,
             hard_state=node.disk.hard_state,
@@ -223,7 +270,7 @@ class World:
             return
         # What was written and not yet synced may have reached the disk or not, but in order.
         for job in node.jobs[: self.rng.randint(0, len(node.jobs))]:
-            node.disk.write(job.effects, job.applied)
+            node.disk.write(job.effects, job.applied, job.configuration)
         node.replica = None
         node.life += 1
 
@@ -235,7 +282,7 @@ class World:
         self.blocked = set()
         for name, node in self.nodes.items():
             node.paused_until = 0
-            self.start(name)
+            self.start(name)  # those that have a replica
 
     def disturb(self) -> None:
         """One fault. The last kinds are traps: two faults at once, of which each alone is harmless."""
@@ -245,7 +292,8 @@ class World:
         name = rng.choice(self.names)
         leader = next((n.name for n in self.nodes.values() if n.replica and n.replica.role is Role.LEADER), name)
         rest = rng.randrange(self.lease)
-        match rng.choice(self.faults):
+        fault = rng.choice(self.faults)
+        match fault:
             case 0 | 1:
                 self.crash(name)
                 self.at(rng.randrange(rng.choice((5 * MS, self.lease, 3 * self.lease))), self.start, name)
@@ -270,9 +318,15 @@ class World:
                 self.trap(leader)
             case 10:
                 self.trap(leader)
-            case _:
+            case 11 | 12:
                 self.blocked = set()
+            case _:
+                self.more_faults(fault, name)
         self.at(rest, self.disturb)
+
+    def more_faults(self, fault: int, name: str) -> None:
+        """Faults of other kinds of worlds."""
+        raise NotImplementedError(f"fault {fault}")
 
     def around(self, name: str) -> set[tuple[str, str]]:
         return {(name, other) for other in self.names} | {(other, name) for other in self.names}
@@ -297,7 +351,7 @@ class World:
             if replica is None or self.time < node.paused_until or replica.role is not Role.LEADER:
                 continue
             ballot, given = replica.ballot, max(node.last_given, replica.ceiling_floor)
-            to = self.rng.choice(self.names)
+            to = self.rng.choice(replica.configuration.members)
             if replica.transfer(to, given, node.now(self.time)):
                 self.transfers += 1
                 self.released[ballot] = given
@@ -306,7 +360,7 @@ class World:
 
     def send(self, sender: str, receiver: str, message: Message) -> None:
         rng = self.rng
-        if (sender, receiver) in self.blocked or rng.random() < self.loss:
+        if (server_of(sender), server_of(receiver)) in self.blocked or rng.random() < self.loss:
             return
         for _ in range(2 if rng.random() < self.dup else 1):
             delay = 1 + rng.randrange(self.latency)
@@ -315,14 +369,18 @@ class World:
             self.at(delay, self.deliver, sender, receiver, message)
 
     def deliver(self, sender: str, receiver: str, message: Message) -> None:
-        node = self.nodes[receiver]
-        if node.replica is None:
+        node = self.nodes[server_of(receiver)]
+        self.arrives(node, receiver, message)
+        if node.replica is None or node.member != receiver:
             return
         if self.time < node.paused_until:
             self.at(node.paused_until - self.time, self.deliver, sender, receiver, message)
             return
         node.replica.step(sender, message, node.now(self.time))
         self.turn(node)
+
+    def arrives(self, node: Node, receiver: str, message: Message) -> None:
+        """A message comes to a node, whoever lives there."""
 
     def wake(self, name: str, life: int, due: int) -> None:
         node = self.nodes[name]
@@ -338,6 +396,8 @@ class World:
             return
         if self.time < node.paused_until:
             self.schedule(node, node.paused_until - self.time)
+            return
+        if replica.offered_state is not None and self.begin_install(node, replica):
             return
         now = node.now(self.time)
         replica.tick(now)
@@ -356,20 +416,21 @@ class World:
             for entry in batch:
                 self.check_chosen(node, entry)
                 node.applied = entry.index
+                node.configuration = decode_configuration(entry.payload) or node.configuration
         if replica.role is Role.LEADER:
             self.check_ceiling(replica)
         for to, message in effects.send_now:
-            self.send(node.name, to, message)
+            self.send(node.member, to, message)
         if self.mutation.send_before_sync:
             for to, message in effects.send_synced:
-                self.send(node.name, to, message)
+                self.send(node.member, to, message)
             effects.send_synced = []
         if effects.writes() or effects.send_synced or node.applied > applied_before:
             delay = 1 + self.rng.randrange(self.sync)
             due = self.time + (delay if effects.writes() or node.applied > applied_before else 0)
             if node.jobs:
                 due = max(due, node.jobs[-1].due)
-            node.jobs.append(Job(effects, node.applied, due))
+            node.jobs.append(Job(effects, node.applied, due, node.configuration))
             self.at(due - self.time, self.finish, node.name, node.life)
         self.schedule(node, max(1, (replica.next_wakeup(now) - now.boot_us) * 101 // 100))
 
@@ -389,17 +450,54 @@ class World:
             return
         job = node.jobs.pop(0)
         if self.mutation.forget_hard_state and job.effects.hard_state is not None:
-            node.disk.write(replace(job.effects, hard_state=None), job.applied)
+            node.disk.write(replace(job.effects, hard_state=None), job.applied, job.configuration)
         else:
-            node.disk.write(job.effects, job.applied)
+            node.disk.write(job.effects, job.applied, job.configuration)
         if job.effects.truncate_from is not None:
             for index in range(job.effects.truncate_from, len(self.chosen) + 1):
                 self.check_copies(self.chosen[index])
         for to, message in job.effects.send_synced:
-            self.send(name, to, message)
+            self.send(node.member, to, message)
         node.replica.synced(job.effects, node.now(self.time))
         node.replica.applied(job.applied)
         self.turn(node)
+
+    # State transfer: a replica whose log cannot catch up takes over the state of another.
+
+    def begin_install(self, node: Node, replica: Replica) -> bool:
+        """From here to the end of the transfer there is no replica, also after a crash."""
+        offer = replica.offered_state
+        replica.decline_state()
+        source = self.nodes[server_of(offer[0])] if offer else node
+        if source.disk.configuration is None or source.disk.applied <= node.applied:
+            return False
+        self.crash(node.name)
+        node.installing = True
+        self.start(node.name)
+        return True
+
+    def install(self, name: str, life: int) -> None:
+        """Read the state of some member, and have it a while later."""
+        node = self.nodes[name]
+        if node.life != life:
+            return
+        sources = [n for n in self.nodes.values() if n.replica and n.disk.configuration and n.name != name]
+        source = self.rng.choice(sources).disk if sources else None
+        if source is None or source.applied <= node.disk.applied or self.rng.random() < 0.2:
+            self.at(self.lease // 4, self.install, name, life)
+            return
+        border = source.log[source.applied - source.first]
+        delay = self.rng.randrange(self.lease // 2)
+        self.at(delay, self.finish_install, name, life, source.applied, border, source.configuration)
+
+    def finish_install(self, name: str, life: int, applied: int, border: LogEntry, state: Configuration | None) -> None:
+        node = self.nodes[name]
+        if node.life != life:
+            return
+        self.transferred += 1
+        node.disk.install(applied, border, state)
+        node.installing = False
+        self.start(name)
 
     # The load: entries with timestamps that must rise along the log, given out as a leader of a group would.
 
@@ -438,7 +536,7 @@ class World:
 
     def check_new_leader(self, node: Node, replica: Replica) -> None:
         ballot = replica.ballot
-        require(ballot.replica == node.name, "a leader leads under another's ballot")
+        require(ballot.replica == node.member, "a leader leads under another's ballot")
         require(ballot not in self.leaders, f"{ballot} has two leaders")
         self.leaders[ballot] = node.name
         self.floors[ballot] = replica.ceiling_floor
@@ -459,6 +557,9 @@ class World:
                 require(self.floors[ballot] >= used, f"{ballot} starts at {self.floors[ballot]}, {earlier} used {used}")
 
     def check_entry(self, replica: Replica, entry: LogEntry) -> None:
+        configuration = decode_configuration(entry.payload)
+        if configuration is not None and configuration not in self.proposed:
+            self.proposed.append(configuration)
         before = self.seen.get((entry.index, entry.ballot))
         if before is None:
             self.seen[(entry.index, entry.ballot)] = (entry.payload, None)
@@ -475,6 +576,11 @@ class World:
         self.check_copies(entry)
         self.chosen[entry.index] = entry
         self.chosen_by[entry.index] = node.replica.ballot if node.replica else entry.ballot
+        configuration = decode_configuration(entry.payload)
+        if configuration is not None:
+            require(configuration.version == self.configuration.version + 1, "a change is not a step")
+            self.configuration = configuration
+            return
         ts = int(entry.payload.partition(b".")[0])
         if ts:
             require(ts > self.chosen_ts[-1][1], f"timestamps go back at {entry.index}")
@@ -485,11 +591,21 @@ class World:
                     require(ts > safe or entry.index <= index, f"{other.name} thinks {safe} safe at {index}")
 
     def check_copies(self, entry: LogEntry) -> None:
-        holders = sum(
-            entry.index < other.disk.first or other.disk.ballot_at(entry.index) == entry.ballot
-            for other in self.nodes.values()
+        version = self.configuration.version
+        counted = [self.configuration, *[c for c in self.proposed if c.version == version + 1]]
+        require(
+            any(self.copies(entry, c.voters) > len(c.voters) // 2 for c in counted),
+            f"entry {entry.index} is called chosen with {self.copies(entry, self.configuration.voters)} copies on disk",
         )
-        require(holders >= self.quorum, f"entry {entry.index} is called chosen with {holders} copies on disk")
+
+    def copies(self, entry: LogEntry, voters: tuple[str, ...]) -> int:
+        """How many of ``voters`` hold ``entry``, in logs or states, or may have held it and vote no more."""
+        count = 0
+        for voter in voters:
+            node = self.nodes[server_of(voter)]
+            held = entry.index < node.disk.first or node.disk.ballot_at(entry.index) == entry.ballot
+            count += held or node.member != voter
+        return count
 
     def check_ceiling(self, replica: Replica) -> None:
         ballot, usable = replica.ballot, replica.usable_ceiling
@@ -505,9 +621,10 @@ class World:
         require(leader.replica and leader.replica.lease_valid(leader.now(self.time).boot_us), "no lease after healing")
         before = (leader.replica and leader.replica.propose(b"0")) or 0
         self.turn(leader)
+        members = [self.nodes[server_of(member)] for member in self.configuration.members]
         for _ in range(20):  # an acceptor may have much to catch up with, a few entries at a time
-            if any(node.applied < before for node in self.nodes.values()):
+            if any(node.applied < before for node in members):
                 self.run_until(self.time + self.lease)
-        for node in self.nodes.values():
+        for node in members:
             require(node.applied >= before, f"{node.name} does not catch up: {node.applied} of {before}")
-            require(node.replica and node.replica.leader == leader.name, f"{node.name} does not know the leader")
+            require(node.replica and node.replica.leader == leader.member, f"{node.name} does not know the leader")

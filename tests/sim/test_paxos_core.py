@@ -53,7 +53,7 @@ class CountsOldBallots(Replica):
 
     def _reached(self, leading: Leading) -> int:
         matches = sorted([self._log.durable_index, *[progress.match for progress in leading._progress.values()]])
-        return matches[-self._quorum]
+        return matches[-(len(matches) // 2 + 1)]
 
 
 class IgnoresLease(Replica):

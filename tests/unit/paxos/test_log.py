@@ -112,7 +112,8 @@ def test_reached_by_a_majority(values: list[int]) -> None:
     st.lists(st.tuples(st.sampled_from("bcde"), st.integers(0, 50), st.integers(0, 9)), max_size=20), st.integers(0, 9)
 )
 def test_a_lease_is_held_when_a_quorum_granted_it(acks: list[tuple[str, int, int]], own: int) -> None:
-    held = Held(("b", "c", "d", "e"), 3, held_us=10)
+    held = Held(held_us=10)
+    held.count(("a", "b", "c", "d", "e"), "a")
     for acceptor, sent, ceiling in acks:
         held.ack(acceptor, sent, ceiling)
     for now in range(70):
@@ -123,7 +124,8 @@ def test_a_lease_is_held_when_a_quorum_granted_it(acks: list[tuple[str, int, int
 
 
 def test_a_group_of_one_needs_nobodys_lease() -> None:
-    held = Held((), 1, held_us=10)
+    held = Held(held_us=10)
+    held.count(("a",), "a")
     assert held.valid(10**9) and held.usable_ceiling(7) == 7
 
 

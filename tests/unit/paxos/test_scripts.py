@@ -34,14 +34,17 @@ from spanstore.paxos import (
     Accept,
     Accepted,
     Ballot,
+    Configuration,
     Effects,
     LogEntry,
     Message,
+    OfferState,
     PaxosConfig,
     Prepare,
     PreVote,
     PreVoteReply,
     Promise,
+    Removed,
     Replica,
     TransferLeadership,
 )
@@ -94,6 +97,10 @@ def show_message(message: Message) -> str:
             if message.promised != message.ballot:
                 return f"{name} no, promised {ballot_name(message.promised)}"
             return f"{name} up to {message.match_index}" if message.ok else f"{name} gap, try {message.hint}"
+        case OfferState():
+            return f"{name} log from {message.first_index}"
+        case Removed():
+            return f"{name} by version {message.version}"
         case TransferLeadership():
             return f"{name} highest {message.highest_ts // MS}"
 
@@ -194,7 +201,7 @@ class Script:
         self.replicas[name] = self.kind(
             group=1,
             me=name,
-            voters=self.names,
+            configuration=Configuration(0, self.names),
             config=self.config,
             log=disk,
             hard_state=disk.hard_state,
