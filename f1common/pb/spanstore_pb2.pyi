@@ -45,7 +45,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time")
+    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "change_members")
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,7 @@ class Request(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     group: int
     timeout_ms: int
@@ -70,10 +71,11 @@ class Request(_message.Message):
     release: Release
     range_map: RangeMap
     safe_time: SafeTime
-    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ...) -> None: ...
+    change_members: ChangeMembers
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time")
+    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "members")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +86,7 @@ class Response(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     read: ReadReply
@@ -94,7 +97,8 @@ class Response(_message.Message):
     release: ReleaseReply
     range_map: RangeMapReply
     safe_time: SafeTimeReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ...) -> None: ...
+    members: MembersReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ...) -> None: ...
 
 class RangeRead(_message.Message):
     __slots__ = ("start", "end", "limit", "reverse")
@@ -355,14 +359,18 @@ class RangeEntry(_message.Message):
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class GroupEntry(_message.Message):
-    __slots__ = ("group", "voters", "leader")
+    __slots__ = ("group", "voters", "leader", "readers", "members_version")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_VERSION_FIELD_NUMBER: _ClassVar[int]
     group: int
     voters: _containers.RepeatedScalarFieldContainer[str]
     leader: str
-    def __init__(self, group: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., leader: _Optional[str] = ...) -> None: ...
+    readers: _containers.RepeatedScalarFieldContainer[str]
+    members_version: int
+    def __init__(self, group: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., leader: _Optional[str] = ..., readers: _Optional[_Iterable[str]] = ..., members_version: _Optional[int] = ...) -> None: ...
 
 class ServerEntry(_message.Message):
     __slots__ = ("name", "zone", "address")
@@ -397,6 +405,40 @@ class SafeTimeReply(_message.Message):
     SAFE_TS_FIELD_NUMBER: _ClassVar[int]
     safe_ts: int
     def __init__(self, safe_ts: _Optional[int] = ...) -> None: ...
+
+class ChangeMembers(_message.Message):
+    __slots__ = ("step", "name", "version")
+    class Step(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STEP_UNSPECIFIED: _ClassVar[ChangeMembers.Step]
+        ADD: _ClassVar[ChangeMembers.Step]
+        PROMOTE: _ClassVar[ChangeMembers.Step]
+        DEMOTE: _ClassVar[ChangeMembers.Step]
+        REMOVE: _ClassVar[ChangeMembers.Step]
+        TRANSFER: _ClassVar[ChangeMembers.Step]
+    STEP_UNSPECIFIED: ChangeMembers.Step
+    ADD: ChangeMembers.Step
+    PROMOTE: ChangeMembers.Step
+    DEMOTE: ChangeMembers.Step
+    REMOVE: ChangeMembers.Step
+    TRANSFER: ChangeMembers.Step
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    step: ChangeMembers.Step
+    name: str
+    version: int
+    def __init__(self, step: _Optional[_Union[ChangeMembers.Step, str]] = ..., name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class MembersReply(_message.Message):
+    __slots__ = ("version", "voters", "learners")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    learners: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PeerBatch(_message.Message):
     __slots__ = ("sender", "cluster_id", "protocol_version", "messages")
@@ -704,7 +746,14 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest")
+    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest", "member", "members_version", "voters", "learners", "matches")
+    class MatchesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -719,6 +768,11 @@ class GroupStatus(_message.Message):
     SAFE_HOLDER_FIELD_NUMBER: _ClassVar[int]
     SAFE_HOLDER_TS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
     group: int
     role: str
     leader: str
@@ -733,7 +787,12 @@ class GroupStatus(_message.Message):
     safe_holder: str
     safe_holder_ts: int
     digest: int
-    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
+    member: str
+    members_version: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    learners: _containers.RepeatedScalarFieldContainer[str]
+    matches: _containers.ScalarMap[str, int]
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits")

@@ -43,6 +43,7 @@ class Sent:
 class _Map:
     ranges: RangeMap
     voters: dict[int, list[str]]
+    readers: dict[int, list[str]]
     addresses: dict[str, str]
     zones: dict[str, str]
 
@@ -106,6 +107,7 @@ class Router:
         return _Map(
             RangeMap((Range(r.start, r.end, r.group) for r in reply.ranges), reply.version),
             {g.group: list(g.voters) for g in reply.groups},
+            {g.group: list(g.readers) for g in reply.groups},
             {s.name: s.address for s in reply.servers},
             {s.name: s.zone for s in reply.servers},
         )
@@ -114,6 +116,10 @@ class Router:
         if self._map is None:
             raise F1Error(Code.UNAVAILABLE, "the range map is not known yet")
         return self._map
+
+    def readers(self, group: int) -> list[str]:
+        """Return the servers with a read-only replica of ``group``."""
+        return self._known().readers.get(group, [])
 
     def servers(self) -> dict[str, str]:
         """Return the addresses of all known servers by name."""
@@ -186,6 +192,9 @@ class Router:
             raise F1Error(Code.DEADLINE_EXCEEDED, text, ambiguous=ambiguous)
         hint = error.details.get("leader", "")
         asked.add(server)
+        if "no_replica" in error.details:
+            # The group's members have changed since the map was read.
+            await self._refresh(max(0.1, end - loop.time()))
         if hint and hint != server and hint in self._known().addresses:
             self._leaders[group] = hint
             if hint not in asked:

@@ -21,11 +21,15 @@ from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
+from spanstore.group.leadership import PreferredLeader
+from spanstore.group.members import Step, member_at, next_configuration, put_configuration
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import (
+    ChangeMembers,
     Commit,
     Decide,
     LockRead,
+    MembersReply,
     Outcome,
     Prepare,
     Read,
@@ -34,13 +38,13 @@ from spanstore.group.requests import (
     SafeTimeReply,
     Settle,
 )
-from spanstore.group.state import Done, ReplicatedState
+from spanstore.group.state import Done, MembersChanged, ReplicatedState
 from spanstore.group.storage import DiskLog, load_hard_state, put_effects
 from spanstore.group.tenure import Tenure
 from spanstore.mvcc.placeholders import check_places
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
-from spanstore.paxos.configuration import Configuration
+from spanstore.paxos.configuration import Configuration, server_of
 from spanstore.paxos.core import Role
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
@@ -52,6 +56,7 @@ from spanstore.txn.spans import Span, check_span
 
 _MAX_UNIQUE_BYTES = 16
 _LEAVE_US = 1_000_000
+_CATCH_UP_US = 100_000
 
 
 @dataclass(slots=True)
@@ -80,6 +85,10 @@ class GroupView:
     safe_holder: bytes
     safe_holder_ts: int
     digest: int
+    member: str
+    configuration: Configuration
+    matches: tuple[tuple[str, int], ...]
+    """For a leader: up to which index each other member holds the log."""
 
 
 class Group:
@@ -90,7 +99,7 @@ class Group:
         *,
         group: int,
         me: str,
-        voters: tuple[str, ...],
+        founders: tuple[str, ...] | None,
         owned: OwnedRanges,
         config: GroupConfig,
         reader: Reader,
@@ -98,11 +107,15 @@ class Group:
         rng: random.Random,
         on_applied: Callable[[int, Done], None] | None = None,
     ) -> None:
-        """Load the replica from the engine view ``reader``. Raises DATA_CORRUPTION for a damaged log or state."""
+        """Load the replica from the engine view ``reader``. Raises DATA_CORRUPTION for a damaged log or state.
+
+        ``me`` names the replica, that is the life of it that is here. ``founders`` are the first voters of a group, for
+        a replica that has no record of its members yet; None for a newcomer, which waits for the group's state.
+        """
         self.group = group
         self._me = me
-        self._voters = voters
         self._opening_index = 0
+        self._record_founders = False
         self._leaving_until_us = 0
         self._left = False
         self._owned = owned
@@ -112,7 +125,7 @@ class Group:
         self.replica = Replica(
             group=group,
             me=me,
-            configuration=Configuration(0, voters),
+            configuration=self._founded(founders),
             config=config.paxos,
             log=self._log,
             hard_state=load_hard_state(reader, group) or HardState(),
@@ -129,8 +142,18 @@ class Group:
         self._reader = reader
         self._now = now
         self._on_applied = on_applied
+        self._changes: dict[int, Ticket] = {}
+        self._heir: str | None = None
+        self.preferred = PreferredLeader()
         self.clocks_ahead: dict[str, int] = {}
         """Peers whose messages are refused, and by how many microseconds they are too far ahead of the clock here."""
+
+    def _founded(self, founders: tuple[str, ...] | None) -> Configuration | None:
+        """Return the members that are in force as of what is applied."""
+        if self.state.configuration is None and founders is not None:
+            self.state.configuration = Configuration(0, founders)
+            self._record_founders = True
+        return self.state.configuration
 
     # ------------------------------------------------------------------ turns
 
@@ -170,6 +193,8 @@ class Group:
             self._turn_away(ticket)
         elif isinstance(ticket.request, SafeTimeQuery):
             self._outbox.send(ticket.reply, SafeTimeReply(self._readable_ts()))
+        elif self._serving() and isinstance(ticket.request, ChangeMembers):
+            self._change_members(ticket, ticket.request)
         elif self._serving():
             self._serving_tenure().handle(ticket)
         elif isinstance(ticket.request, Read | Settle) and ticket.request.timestamp > 0:
@@ -186,6 +211,7 @@ class Group:
         self._follow_role()
         if self._tenure is not None and self._tenure.ready:
             self._tenure.tick()
+            self._seek_preferred()
         expired = [t for t in self._reads if t.deadline_us <= self._now.boot_us]
         self._reads = [t for t in self._reads if t.deadline_us > self._now.boot_us]
         for ticket in expired:
@@ -195,6 +221,9 @@ class Group:
 
     def end_turn(self, batch: WriteBatch) -> Outgoing:
         """Add all that must become durable to ``batch`` and return the messages of the turn."""
+        if self._record_founders and self.state.configuration is not None:
+            put_configuration(batch, self.group, self.state.configuration)
+            self._record_founders = False
         self._follow_role()
         self._serve_follower_reads()
         if self._tenure is not None:
@@ -212,6 +241,7 @@ class Group:
         if self._tenure is not None:
             for done in self._done:
                 self._tenure.chosen(done)
+                self._members_changed(done)
         return Outgoing(effects.send_now, effects.send_synced)
 
     def deliver(self, now: Now) -> None:
@@ -277,6 +307,18 @@ class Group:
         if self._tenure is not None and self._tenure.ready and not self._transfer():
             self._leaving_until_us = self._now.boot_us + _LEAVE_US
 
+    def hand_over_to(self, heir: str) -> None:
+        """Give up leadership in favour of the voter ``heir``, within a short time or not at all."""
+        self._heir = heir
+        if self._tenure is not None and self._tenure.ready and not self._transfer():
+            self._leaving_until_us = self._now.boot_us + _CATCH_UP_US
+
+    def _seek_preferred(self) -> None:
+        """Let leadership go where it is wanted."""
+        heir = self.preferred.heir(self.replica, self._now.boot_us, self._config.paxos.lease_us)
+        if heir is not None and self.replica.configuration_settled:
+            self.hand_over_to(heir)
+
     def leave(self) -> None:
         """Send elsewhere whoever waits for this replica's safe time, and whoever comes: it will hear of no more."""
         self._left = True
@@ -285,16 +327,69 @@ class Group:
             self._turn_away(ticket)
 
     def _turn_away(self, ticket: Ticket) -> None:
-        self._outbox.fail(ticket.reply, Code.UNAVAILABLE, f"{self._me} is shutting down; ask another server")
+        self._outbox.fail(ticket.reply, Code.UNAVAILABLE, f"{server_of(self._me)} is leaving; ask another server")
 
     def _transfer(self) -> bool:
         if self._tenure is None:
             return False
-        others = [voter for voter in self._voters if voter != self._me]
+        heir, self._heir = self._heir, None
+        others = [voter for voter in self.replica.configuration.voters if voter != self._me]
+        if heir in others:
+            others = [heir]
         for voter in sorted(others, key=lambda v: (-self.replica.match(v), v)):
             if self.replica.transfer(voter, self._tenure.highest_ts(), self._now):
                 return True
         return False
+
+    # ------------------------------------------------------------------ members
+
+    def _change_members(self, ticket: Ticket, request: ChangeMembers) -> None:
+        """Take one step; it is answered when it is chosen."""
+        try:
+            before = self.replica.configuration
+            if request.version >= 0 and request.version != before.version:
+                text = f"the members of group {self.group} are version {before.version}, not {request.version}"
+                raise F1Error(Code.FAILED_PRECONDITION, f"{text}; look again")
+            if request.step is Step.TRANSFER:
+                self._transfer_to(member_at(before, request.name))
+                self._outbox.send(ticket.reply, MembersReply(before))
+                return
+            after = next_configuration(before, request.step, request.name)
+            if self._me not in after.voters:
+                # Whoever leads stays a voter: another one does it.
+                self.hand_over()
+                raise self._not_leader()
+            self._changes[self.replica.change(after, self._now)] = ticket
+        except F1Error as error:
+            self._outbox.send(ticket.reply, error)
+
+    def _transfer_to(self, member: str) -> None:
+        if member == self._me:
+            return
+        if member not in self.replica.configuration.voters:
+            raise F1Error(Code.FAILED_PRECONDITION, f"{member} does not vote in group {self.group}: it cannot lead")
+        self._heir = member
+        if not self._transfer():
+            self._heir = None
+            text = f"{member} has not caught up with the log of group {self.group}; retry"
+            raise F1Error(Code.FAILED_PRECONDITION, text, retryable=True)
+
+    def _members_changed(self, done: Done) -> None:
+        if isinstance(done.command, MembersChanged):
+            ticket = self._changes.pop(done.index, None)
+            if ticket is not None:
+                self._outbox.send(ticket.reply, MembersReply(done.command.configuration))
+
+    def _forget_changes(self) -> None:
+        error = self._not_leader()
+        for ticket in self._changes.values():
+            self._outbox.send(ticket.reply, F1Error(error.code, error.message, retryable=True, ambiguous=True))
+        self._changes.clear()
+
+    @property
+    def member(self) -> str:
+        """The name of this replica in its group."""
+        return self._me
 
     def leads(self) -> bool:
         """Tell whether this replica leads, serving or not."""
@@ -311,7 +406,7 @@ class Group:
         return GroupView(
             group=self.group,
             role=self.replica.role.value,
-            leader=self.replica.leader or "",
+            leader=server_of(self.replica.leader or ""),
             ballot_round=self.replica.ballot.round,
             chosen_index=self.replica.chosen_index,
             applied_index=self.state.applied.index,
@@ -323,6 +418,9 @@ class Group:
             safe_holder=holder[0] if holder else b"",
             safe_holder_ts=holder[1] if holder else 0,
             digest=self.state.applied.digest,
+            member=self._me,
+            configuration=self.replica.configuration,
+            matches=tuple((member, self.replica.match(member)) for member in self.replica.configuration.members),
         )
 
     def newest_value(self, reader: Reader, key: bytes) -> bytes | None:
@@ -338,6 +436,7 @@ class Group:
         term = self.replica.ballot.round
         if self._tenure is not None and (not leads or self._tenure.term != term):
             self._tenure.close(self._not_leader())
+            self._forget_changes()
             self._tenure = None
         if leads and self._tenure is None:
             self._tenure = Tenure(
@@ -352,6 +451,7 @@ class Group:
             index = self.replica.propose(encode_command(NewLeader(term, self.replica.ballot.replica, floor)))
             self._opening_index = index if index is not None else 0
             self._tenure.begin_turn(self._reader, self._now)
+            self.preferred.settled(self._now.boot_us)
 
     def _maybe_open(self, now: Now) -> None:
         tenure = self._tenure
@@ -374,7 +474,7 @@ class Group:
         return tenure is not None and tenure.term == term and self.replica.lease_valid(now.boot_us)
 
     def _not_leader(self) -> F1Error:
-        leader = self.replica.leader or ""
+        leader = server_of(self.replica.leader or "")
         return F1Error(
             Code.NOT_LEADER,
             f"this replica does not lead group {self.group}; ask {leader or 'again soon, an election is on'}",

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from f1common.errors import F1Error
+from spanstore.group.members import Step
 from spanstore.mvcc.versions import Version
+from spanstore.paxos.configuration import Configuration
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import Precondition, spans_of
@@ -132,7 +134,19 @@ class SafeTimeQuery:
     """Ask for the highest timestamp at which this replica can read now without waiting."""
 
 
-Request = Read | Settle | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery
+@dataclass(frozen=True, slots=True)
+class ChangeMembers:
+    """Change the members by one ``step``; ``name`` is a member's or its server's.
+
+    Unless it is negative, ``version`` must be that of the present configuration. Answered when the change is chosen.
+    """
+
+    step: Step
+    name: str
+    version: int = -1
+
+
+Request = Read | Settle | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery | ChangeMembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +216,13 @@ class SafeTimeReply:
     safe_ts: int
 
 
+@dataclass(frozen=True, slots=True)
+class MembersReply:
+    """The members after the change."""
+
+    configuration: Configuration
+
+
 Answer = (
     ReadReply
     | SettleReply
@@ -211,6 +232,7 @@ Answer = (
     | OutcomeReply
     | ReleaseReply
     | SafeTimeReply
+    | MembersReply
     | F1Error
 )
 Reply = Callable[[Answer], None]

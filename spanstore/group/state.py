@@ -12,9 +12,10 @@ from zlib import crc32
 from f1common.errors import check
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
-from spanstore.group import storage
+from spanstore.group import members, storage
 from spanstore.mvcc.placeholders import fill
 from spanstore.mvcc.versions import put_version
+from spanstore.paxos.configuration import Configuration, decode_configuration
 from spanstore.paxos.messages import LogEntry
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
@@ -28,7 +29,15 @@ from spanstore.txn.commands import (
     TxnRef,
     Write,
     decode_command,
+    encode_command,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """Another configuration of the group was chosen."""
+
+    configuration: Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +45,14 @@ class Done:
     """One applied command: what a leader must follow up once the rows are durable."""
 
     index: int
-    command: Command
+    command: Command | MembersChanged
     prepared: PrepareCmd | None = None
     """The prepare that a DecideCmd ended."""
+
+    def payload(self) -> bytes:
+        """Return what the log has there."""
+        command = self.command
+        return command.configuration.encode() if isinstance(command, MembersChanged) else encode_command(command)
 
 
 class ReplicatedState:
@@ -46,6 +60,7 @@ class ReplicatedState:
 
     def __init__(self, group: int, reader: Reader) -> None:
         self.group = group
+        self.configuration = members.load_configuration(reader, group)
         self.applied = storage.load_applied(reader, group)
         self.prepared: dict[bytes, PrepareCmd] = {}
         start, end = keyspace.subspace_range(group, keyspace.Subspace.PREPARED)
@@ -67,8 +82,15 @@ class ReplicatedState:
         self._reader = reader
         for entry in entries:
             check(entry.index == self._index + 1, f"group {self.group}: entry {entry.index} follows {self._index}")
-            command = decode_command(entry.payload)
-            ended = self._apply_one(command, batch)
+            configuration = decode_configuration(entry.payload)
+            command: Command | MembersChanged
+            if configuration is not None:
+                command, ended = MembersChanged(configuration), None
+                self.configuration = configuration
+                members.put_configuration(batch, self.group, configuration)
+            else:
+                command = decode_command(entry.payload)
+                ended = self._apply_one(command, batch)
             self._index = entry.index
             self._digest = crc32(entry.payload, self._digest ^ (entry.index & 0xFFFFFFFF))
             done.append(Done(entry.index, command, ended))

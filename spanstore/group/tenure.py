@@ -27,6 +27,7 @@ from spanstore.group.config import GroupConfig
 from spanstore.group.lock_queue import LockQueue, Parked
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import (
+    ChangeMembers,
     Commit,
     CommitReply,
     Decide,
@@ -44,7 +45,7 @@ from spanstore.group.requests import (
     Settle,
     TxnWork,
 )
-from spanstore.group.state import Done, ReplicatedState
+from spanstore.group.state import Done, MembersChanged, ReplicatedState
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
 from spanstore.mvcc.versions import latest, latest_in_range_ts
@@ -218,8 +219,8 @@ class Tenure:
                     self._outcome(ticket, ticket.request)
                 case Release():
                     self._release(ticket, ticket.request)
-                case SafeTimeQuery():
-                    raise F1Error(Code.INTERNAL, "a replica answers for its safe time itself")
+                case SafeTimeQuery() | ChangeMembers():
+                    raise F1Error(Code.INTERNAL, "a replica answers for its safe time and its members itself")
         except InvariantViolation:
             raise
         except F1Error as error:
@@ -496,8 +497,8 @@ class Tenure:
             case DecideCmd():
                 for ticket in flight.tickets:
                     self._out.send(ticket.reply, DecideReply())
-            case NewLeader() | GcOutcomesCmd():
-                pass  # nobody waits for these
+            case NewLeader() | GcOutcomesCmd() | MembersChanged():
+                pass  # nobody waits for these here
 
     def durable(self, done: Done, now: Now) -> None:
         """The rows of an entry are on disk: release its locks once they may be seen, judge again who waited for it."""
@@ -514,7 +515,7 @@ class Tenure:
                     heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
             case PrepareCmd():
                 self._prepared_since[command.txn.unique] = now.boot_us
-            case AbortCmd() | NewLeader() | GcOutcomesCmd():
+            case AbortCmd() | NewLeader() | GcOutcomesCmd() | MembersChanged():
                 pass  # these hold no locks
         flight = self._flights.pop(done.index, None)
         if flight is not None:

@@ -1,12 +1,13 @@
 """Links to the other spanservers: one one-way stream each, shared by all groups."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.streams import OneWayStream
+from spanstore.paxos.configuration import server_of
 from spanstore.paxos.messages import Message
 from spanstore.runtime.wire import peer_to_pb
 
@@ -17,14 +18,20 @@ class PeerLinks:
     """Sends Paxos messages; what cannot be sent now is dropped, since Paxos sends again."""
 
     def __init__(
-        self, me: str, cluster_id: str, addresses: Mapping[str, str], channels: ChannelCache, rng: random.Random
+        self,
+        me: str,
+        cluster_id: str,
+        address_of: Callable[[str], str | None],
+        channels: ChannelCache,
+        rng: random.Random,
     ) -> None:
+        """``address_of`` returns the address of a server, None while it is not known."""
         self._me = me
         self._cluster_id = cluster_id
+        self._address_of = address_of
+        self._channels = channels
+        self._rng = random.Random(rng.random())
         self._streams: dict[str, OneWayStream[pb.PeerMessage]] = {}
-        for name in sorted(addresses):
-            if name != me:
-                self._streams[name] = self._open(name, addresses[name], channels, random.Random(rng.random()))
 
     def _open(
         self, name: str, address: str, channels: ChannelCache, rng: random.Random
@@ -37,12 +44,26 @@ class PeerLinks:
             sender=self._me, cluster_id=self._cluster_id, protocol_version=PROTOCOL_VERSION, messages=messages
         )
 
-    def send(self, group: int, to: str, message: Message) -> None:
-        """Queue ``message`` for ``to``."""
-        stream = self._streams.get(to)
+    def send(self, group: int, sender: str, to: str, message: Message) -> None:
+        """Queue what the replica ``sender`` of ``group`` says to the replica ``to``."""
+        server = server_of(to)
+        stream = self._streams.get(server) or self._find(server)
         if stream is not None:
             wire = peer_to_pb(group, message)
+            if sender != self._me:
+                wire.sender = sender
+            if to != server:
+                wire.receiver = to
             stream.send(wire, wire.ByteSize())
+
+    def _find(self, server: str) -> OneWayStream[pb.PeerMessage] | None:
+        """Open a link to a server that has joined the cluster, once its address is known."""
+        address = self._address_of(server)
+        if address is None or server == self._me:
+            return None
+        rng = random.Random(self._rng.random())
+        stream = self._streams[server] = self._open(server, address, self._channels, rng)
+        return stream
 
     async def close(self) -> None:
         """End all streams."""

@@ -13,6 +13,7 @@ from f1common.ids import new_id
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_exception
+from spanstore.client import SpanClient
 from spanstore.client.router import Router
 from spanstore.engine.base import Engine
 from spanstore.group.config import GroupConfig
@@ -22,6 +23,7 @@ from spanstore.group.state import Done
 from spanstore.paxos.config import PaxosConfig
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.peers import PeerLinks
+from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer, Topology
@@ -46,6 +48,9 @@ def topology_of(config: Config) -> Topology:
         servers={s.name: (s.zone, s.address) for s in cluster.servers},
         groups={g.id: tuple(g.voters) for g in cluster.groups},
         ranges=RangeMap.from_starts([(bytes.fromhex(r.start), r.group) for r in cluster.ranges]),
+        leaders={
+            g.id: frozenset(s.name for s in cluster.servers if s.zone == g.preferred_zone) for g in cluster.groups
+        },
     )
 
 
@@ -99,8 +104,8 @@ class SpanProcess:
         self._clock = clock
         self._rng = rng
         topology = topology_of(config)
-        addresses = {name: address for name, (_, address) in topology.servers.items()}
-        self._links = PeerLinks(config.server.name, topology.cluster_id, addresses, channels, rng)
+        addresses = sorted(address for _, address in topology.servers.values())
+        self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng)
         self.server = SpanServer(
             name=config.server.name,
             topology=topology,
@@ -112,12 +117,22 @@ class SpanProcess:
             inbox_messages=config.limits.inbox_messages,
             on_applied=on_applied,
         )
-        self._router = Router(sorted(addresses.values()), channels=channels, rng=random.Random(rng.random()))
+        self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
+        self.registrar = Registrar(self.server, self._client)
+        self.server.is_server = self.registrar.is_server
+        self.server.elsewhere = self.registrar.has_group
+        self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
         scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock))
         self._handed_over = asyncio.Event()
         self._servicer = SpanServicer(
-            self.server, engine, clock, scans.scan, draining=draining, handed_over=self._handed_over
+            self.server,
+            engine,
+            clock,
+            scans.scan,
+            directory=self.registrar.view,
+            draining=draining,
+            handed_over=self._handed_over,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
@@ -131,7 +146,11 @@ class SpanProcess:
             loop.create_task(self._drive(), name="driver"),
             loop.create_task(self._resolver.run(), name="resolver"),
             loop.create_task(self._bootstrap(), name="bootstrap"),
+            loop.create_task(self.registrar.run(), name="registrar"),
         ]
+
+    def _address_of(self, server: str) -> str | None:
+        return self.registrar.address_of(server)
 
     async def _drive(self) -> None:
         try:
@@ -144,10 +163,8 @@ class SpanProcess:
 
     async def _bootstrap(self) -> None:
         """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""
-        meta = self.server.groups.get(META_GROUP)
-        if meta is None:
-            return
-        while self.server.stored_range_map() is None:
+        while META_GROUP in self.server.groups and self.server.stored_range_map() is None:
+            meta = self.server.groups[META_GROUP]
             if meta.is_serving_leader():
                 self._store_first_map()
             await asyncio.sleep(_BOOTSTRAP_PERIOD_S)
@@ -187,4 +204,5 @@ class SpanProcess:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._links.close()
+        await self._client.close()
         await self._router.close()

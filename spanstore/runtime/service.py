@@ -15,6 +15,8 @@ from f1common.rpc.versions import check_version
 from spanstore.engine.base import Engine
 from spanstore.group.group import GroupView
 from spanstore.group.outbox import Ticket
+from spanstore.paxos.configuration import server_of
+from spanstore.placement.directory import Directory
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, request_from_pb
@@ -35,6 +37,7 @@ class SpanServicer(stubs.SpanServerServicer):
         clock: Clock,
         scanner: Scanner,
         *,
+        directory: Callable[[], Directory],
         draining: asyncio.Event | None = None,
         handed_over: asyncio.Event | None = None,
     ) -> None:
@@ -48,6 +51,7 @@ class SpanServicer(stubs.SpanServerServicer):
         self._draining = draining
         self._handed_over = handed_over
         self._scanner = scanner
+        self._directory = directory
 
     @maps_errors
     async def Session(self, request_iterator: Any, context: Any) -> None:
@@ -90,7 +94,9 @@ class SpanServicer(stubs.SpanServerServicer):
             return batch.messages
 
         def handle(message: pb.PeerMessage) -> None:
-            self._server.receive(message.group, sender, peer_from_pb(message), message.ByteSize())
+            speaker, hearer = message.sender or sender, message.receiver or self._server.name
+            if server_of(speaker) == sender:
+                self._server.receive(message.group, speaker, hearer, peer_from_pb(message), message.ByteSize())
 
         await serve_one_way(context, unpack, handle, draining=self._handed_over)
 
@@ -125,17 +131,23 @@ class SpanServicer(stubs.SpanServerServicer):
         stored = self._server.stored_range_map()
         if stored is None:
             raise F1Error(Code.UNAVAILABLE, f"{self._server.name} does not know the range map yet; ask another server")
-        topology = self._server.topology
+        directory = self._directory()
         return pb.RangeMapReply(
-            cluster_id=topology.cluster_id,
+            cluster_id=self._server.topology.cluster_id,
             ranges=[pb.RangeEntry(start=r.start, end=r.end, group=r.group) for r in stored.ranges],
             groups=[
-                pb.GroupEntry(group=number, voters=voters, leader=self._server.leader_of(number))
-                for number, voters in sorted(topology.groups.items())
+                pb.GroupEntry(
+                    group=number,
+                    voters=directory.voters(number),
+                    leader=self._server.leader_of(number),
+                    readers=directory.learners(number),
+                    members_version=directory.groups[number].version,
+                )
+                for number in sorted(directory.groups)
             ],
             servers=[
-                pb.ServerEntry(name=name, zone=zone, address=address)
-                for name, (zone, address) in sorted(topology.servers.items())
+                pb.ServerEntry(name=name, zone=server.zone, address=server.address)
+                for name, server in sorted(directory.servers.items())
             ],
             version=stored.version,
         )
@@ -157,6 +169,11 @@ def _group_status(view: GroupView) -> pb.GroupStatus:
         safe_holder=view.safe_holder.hex(),
         safe_holder_ts=view.safe_holder_ts,
         digest=view.digest,
+        member=view.member,
+        members_version=view.configuration.version,
+        voters=view.configuration.voters,
+        learners=view.configuration.learners,
+        matches=dict(view.matches),
     )
 
 

@@ -10,18 +10,23 @@ A failed commit is the end of this object: its owner discards it, and the proces
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 
 from f1common.clock import Clock, Now
 from f1common.errors import Code, F1Error
 from f1common.rpc.queues import Inbox
+from spanstore.engine import keyspace
 from spanstore.engine.base import Engine, Reader, WriteBatch
 from spanstore.group.config import GroupConfig
 from spanstore.group.group import Group, Outgoing
+from spanstore.group.members import is_later_life, load_lives, put_life
 from spanstore.group.outbox import Ticket
 from spanstore.group.state import Done
-from spanstore.paxos.messages import Message
+from spanstore.mvcc.versions import MAX_TS, scan_versions
+from spanstore.paxos.configuration import Configuration, joined_at, server_of
+from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, OwnedRanges, RangeMap
 
 _log = logging.getLogger(__name__)
@@ -29,6 +34,7 @@ _log = logging.getLogger(__name__)
 _TURN_MESSAGES = 2_000
 _TURN_BYTES = 16 << 20
 _IDLE_TICK_US = 100_000
+_SWEEP_KEYS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,19 @@ class Topology:
     servers: Mapping[str, tuple[str, str]]
     groups: Mapping[int, tuple[str, ...]]
     ranges: RangeMap
+    leaders: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Where leadership of a group should be; nothing is anywhere."""
+
+    def founders(self) -> dict[int, Configuration]:
+        """Return the first members of all groups."""
+        return {number: Configuration(0, voters) for number, voters in self.groups.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _FromPeer:
     group: int
     sender: str
+    receiver: str
     message: Message
 
 
@@ -69,14 +82,21 @@ class SpanServer:
         engine: Engine,
         clock: Clock,
         config: GroupConfig,
-        send: Callable[[int, str, Message], None],
+        send: Callable[[int, str, str, Message], None],
         rng: random.Random,
         inbox_messages: int = 10_000,
         on_applied: Callable[[int, Done], None] | None = None,
     ) -> None:
-        """Load every group that ``topology`` places here. Raises DATA_CORRUPTION for damaged state."""
+        """Load every replica that is here, or that ``topology`` places here at first. Raises DATA_CORRUPTION.
+
+        ``send`` takes a group, the names of the sending and the receiving replica, and what the one says to the other.
+        """
         self.name = name
         self.topology = topology
+        self.is_server: Callable[[str], bool] = lambda server: server in topology.servers
+        """Tells whether a server of that name belongs to the cluster."""
+        self.absent: set[int] = set()
+        """Groups whose replica here is not running, because it fetches its state."""
         self.turns = 0
         self._engine = engine
         self._clock = clock
@@ -88,36 +108,51 @@ class SpanServer:
         self._stopping = False
         self._due: dict[int, int] = {}
         self._clocks_reported: dict[int, set[str]] = {}
-        now = clock.sample()
+        self._config = config
+        self._rng = rng
+        self._on_applied = on_applied
+        self._between: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
+        self._unwritten = WriteBatch()
+        self.elsewhere: Callable[[int], bool] = lambda group: False
+        """Tells whether a group that has no replica here exists at other servers."""
+        self.groups: dict[int, Group] = {}
         with engine.snapshot() as reader:
-            self.groups: dict[int, Group] = {
-                number: Group(
-                    group=number,
-                    me=name,
-                    voters=voters,
-                    owned=OwnedRanges(topology.ranges.owned_by(number)),
-                    config=config,
-                    reader=reader,
-                    now=now,
-                    rng=random.Random(rng.random()),
-                    on_applied=on_applied,
-                )
-                for number, voters in sorted(topology.groups.items())
-                if name in voters
-            }
+            self._lives = load_lives(reader)
+            self._swept = {number for number, (_, alive) in self._lives.items() if not alive}
+            for number, voters in sorted(topology.groups.items()):
+                if name in voters and number not in self._lives:
+                    self._note_life(number, name, alive=True)
+            for number, (member, alive) in sorted(self._lives.items()):
+                if alive:
+                    self.groups[number] = self._loaded(number, member, reader)
+
+    def _loaded(self, number: int, member: str, reader: Reader) -> Group:
+        topology = self.topology
+        group = Group(
+            group=number,
+            me=member,
+            founders=topology.groups.get(number) if member == self.name else None,
+            owned=OwnedRanges(topology.ranges.owned_by(number)),
+            config=self._config,
+            reader=reader,
+            now=self._clock.sample(),
+            rng=random.Random(self._rng.random()),
+            on_applied=self._on_applied,
+        )
+        group.preferred.servers = topology.leaders.get(number, frozenset())
+        return group
+
+    def _note_life(self, number: int, member: str, *, alive: bool) -> None:
+        """Remember which replica is here; the next turn makes it durable, before anything of it is sent."""
+        self._lives[number] = (member, alive)
+        put_life(self._unwritten, number, member, alive=alive)
 
     # ------------------------------------------------------------------ inputs
 
     def submit(self, group: int, ticket: Ticket, size: int) -> None:
         """Take in a client's request; a full inbox answers OVERLOADED at once."""
         if group not in self.groups:
-            ticket.reply(
-                F1Error(
-                    Code.WRONG_RANGE,
-                    f"{self.name} has no replica of group {group}; refresh the range map",
-                    retryable=True,
-                )
-            )
+            ticket.reply(self._no_replica(group))
         elif self._stopping:
             ticket.reply(F1Error(Code.UNAVAILABLE, f"{self.name} is shutting down; ask another server"))
         elif not self._inbox.put(_FromClient(group, ticket), size):
@@ -125,10 +160,101 @@ class SpanServer:
         else:
             self._wake.set()
 
-    def receive(self, group: int, sender: str, message: Message, size: int) -> None:
-        """Take in a Paxos message; dropped when the inbox is full, since Paxos sends again."""
-        if group in self.groups and self._peers.put(_FromPeer(group, sender, message), size):
+    def receive(self, group: int, sender: str, receiver: str, message: Message, size: int) -> None:
+        """Take in a Paxos message between two replicas; dropped when the inbox is full, since Paxos sends again."""
+        mine = self.groups.get(group)
+        if (mine is None or mine.member != receiver) and not self._may_begin(group, receiver, message):
+            return
+        if self._peers.put(_FromPeer(group, sender, receiver, message), size):
             self._wake.set()
+
+    def _no_replica(self, group: int) -> F1Error:
+        text = f"{self.name} has no replica of group {group}; refresh the range map"
+        if group in self._lives or self.elsewhere(group):
+            return F1Error(Code.NOT_LEADER, text, retryable=True, details={"group": str(group), "no_replica": "1"})
+        return F1Error(Code.WRONG_RANGE, text, retryable=True)
+
+    # ------------------------------------------------------------------ replicas that come and go
+
+    def _may_begin(self, group: int, receiver: str, message: Message) -> bool:
+        """Tell whether ``receiver`` is a replica that should begin here: a leader writes to it, and it never lived."""
+        known, alive = self._lives.get(group, ("", False))
+        if not isinstance(message, Accept) or server_of(receiver) != self.name or joined_at(receiver) == 0:
+            return False
+        return is_later_life(receiver, known) and group not in self.absent and (alive or group not in self._swept)
+
+    def _begin_life(self, number: int, member: str, reader: Reader) -> None:
+        """A leader has made this server a member of a group: begin with nothing, and wait for the group's state."""
+        if number in self.groups:
+            # A life is added only after the end of the one before was chosen.
+            self._end_life(number)
+        if number in self._swept:
+            return  # what the life before has left goes first; the leader will write again
+        _log.info("group %d: the replica %s begins", number, member)
+        self._note_life(number, member, alive=True)
+        self.groups[number] = self._loaded(number, member, reader)
+
+    def _end_life(self, number: int) -> None:
+        """A replica was removed from its group: forget it, and what it stored, a little each turn."""
+        group = self.groups.pop(number)
+        _log.info("group %d: the replica %s was removed", number, group.member)
+        group.leave()
+        group.deliver(self._clock.sample())
+        self._note_life(number, group.member, alive=False)
+        self._swept.add(number)
+
+    def _sweep(self, reader: Reader, batch: WriteBatch) -> None:
+        """Delete some of what removed replicas have left."""
+        for number in sorted(self._swept):
+            keys = [key for key, _ in islice(reader.scan(*keyspace.group_range(number)), _SWEEP_KEYS)]
+            for key in keys:
+                batch.delete(key)
+            if not keys:
+                self._swept.discard(number)
+            return
+
+    async def take_out(self, number: int) -> None:
+        """Stop the replica of a group: whoever waits for it is sent elsewhere, and it hears nothing more."""
+
+        def act() -> None:
+            self.absent.add(number)
+            group = self.groups.pop(number, None)
+            if group is not None:
+                group.leave()
+                group.deliver(self._clock.sample())
+
+        await self._between_turns(act)
+
+    async def load(self, number: int) -> None:
+        """Start the replica of a group again from what is on disk. Raises DATA_CORRUPTION."""
+
+        def act() -> None:
+            member, alive = self._lives.get(number, ("", False))
+            if alive:
+                with self._engine.snapshot() as reader:
+                    self.groups[number] = self._loaded(number, member, reader)
+                self._due[number] = 0
+            self.absent.discard(number)
+
+        await self._between_turns(act)
+
+    async def _between_turns(self, act: Callable[[], None]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._between.append((act, done))
+        self._wake.set()
+        await done
+
+    def _do_between(self) -> None:
+        between, self._between = self._between, []
+        for act, done in between:
+            try:
+                act()
+            except F1Error as error:
+                if not done.done():
+                    done.set_exception(error)
+                continue
+            if not done.done():
+                done.set_result(None)
 
     # ------------------------------------------------------------------ the loop
 
@@ -136,7 +262,7 @@ class SpanServer:
         """Drive turns until :meth:`stop`. Raises EngineFailed when the disk fails: the replicas have crashed."""
         loop = asyncio.get_running_loop()
         while not self._stopping:
-            wait_us = self._microseconds_to_wait()
+            wait_us = 0 if self._swept or self._between else self._microseconds_to_wait()
             if wait_us > 0 and not len(self._inbox) and not len(self._peers):
                 self._wake.clear()
                 timer = loop.call_later(wait_us / 1_000_000, self._wake.set)
@@ -154,20 +280,22 @@ class SpanServer:
     async def turn(self) -> None:
         """Do one turn."""
         self.turns += 1
+        self._do_between()
         inputs: list[_FromPeer | _FromClient] = [
             *self._peers.drain(_TURN_MESSAGES, _TURN_BYTES),
             *self._inbox.drain(_TURN_MESSAGES, _TURN_BYTES),
         ]
         now = self._clock.sample()
-        batch = WriteBatch()
         outgoing: list[tuple[int, Outgoing]] = []
         with self._engine.snapshot() as reader:
             active = self._begin(inputs, reader, now)
+            batch, self._unwritten = self._unwritten, WriteBatch()
+            self._sweep(reader, batch)
             for number in active:
                 outgoing.append((number, self.groups[number].end_turn(batch)))
         for number, out in outgoing:
             for to, message in out.now:
-                self._send(number, to, message)
+                self._send(number, self.groups[number].member, to, message)
         self._deliver(active)
         if batch:
             await self._engine.commit(batch)
@@ -177,16 +305,23 @@ class SpanServer:
                 self.groups[number].durable(reader, now)
         for number, out in outgoing:
             for to, message in out.synced:
-                self._send(number, to, message)
+                self._send(number, self.groups[number].member, to, message)
         self._deliver(active)
         for number in active:
             group = self.groups[number]
+            if group.replica.removed:
+                self._end_life(number)
+                continue
             self._due[number] = now.boot_us if group.has_work() else group.next_wakeup(now)
         if not batch:
             await asyncio.sleep(0)
 
     def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:
         """Start the turn of every group that has something to do, hand out the inputs, and tell who takes part."""
+        for item in inputs:
+            if isinstance(item, _FromPeer) and self._may_begin(item.group, item.receiver, item.message):
+                self._begin_life(item.group, item.receiver, reader)
+        inputs = [item for item in inputs if self._is_here(item)]
         due = {n for n in self.groups if self._due.get(n, 0) <= now.boot_us}
         active = sorted(due | {item.group for item in inputs})
         for number in active:
@@ -202,6 +337,15 @@ class SpanServer:
         for number in active:
             self._report_clocks(number, self.groups[number].clocks_ahead)
         return active
+
+    def _is_here(self, item: "_FromPeer | _FromClient") -> bool:
+        """Tell whether the replica that an input is for is here; a client is told if it is not."""
+        group = self.groups.get(item.group)
+        if isinstance(item, _FromPeer):
+            return group is not None and group.member == item.receiver
+        if group is None:
+            item.ticket.reply(self._no_replica(item.group))
+        return group is not None
 
     def _report_clocks(self, number: int, ahead: Mapping[str, int]) -> None:
         """Say once about each leader that its clock and the one here differ by more than clocks may."""
@@ -233,10 +377,24 @@ class SpanServer:
             value = meta.newest_value(reader, RANGE_MAP_KEY)
         return None if value is None else RangeMap.decode(value)
 
+    def stored_rows(self, group: int, ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]] | None:
+        """Return the newest rows in ``ranges`` that this server's replica of ``group`` has, None if it has none.
+
+        They may be stale. Raises DATA_CORRUPTION.
+        """
+        if group not in self.groups:
+            return None
+        with self._engine.snapshot() as reader:
+            return [
+                (key, version.value or b"")
+                for start, end in ranges
+                for key, version in scan_versions(reader, group, start, end, MAX_TS)
+            ]
+
     def leader_of(self, group: int) -> str:
         """Return the leader of ``group`` as far as this server knows, or an empty string."""
         found = self.groups.get(group)
-        return "" if found is None else found.replica.leader or ""
+        return "" if found is None else server_of(found.replica.leader or "")
 
     def hand_over(self) -> None:
         """Give leadership of every group to a caught-up voter, before this server goes away."""
@@ -258,7 +416,7 @@ class SpanServer:
 
     def check_identity(self, sender: str, cluster_id: str) -> None:
         """Refuse peers of another cluster. Raises FAILED_PRECONDITION."""
-        if cluster_id != self.topology.cluster_id or sender not in self.topology.servers:
+        if cluster_id != self.topology.cluster_id or not self.is_server(sender):
             raise F1Error(
                 Code.FAILED_PRECONDITION,
                 f"server {sender!r} of cluster {cluster_id!r} is no member of cluster {self.topology.cluster_id!r}",

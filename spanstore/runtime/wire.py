@@ -8,6 +8,7 @@ from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import types_pb2
 from f1common.rpc.status import error_to_wire
 from spanstore.group import requests as rq
+from spanstore.group.members import Step
 from spanstore.mvcc.versions import Version
 from spanstore.paxos import messages as px
 from spanstore.txn.commands import TxnRef, Write
@@ -157,8 +158,23 @@ def request_from_pb(request: pb.Request) -> rq.Request:
             return rq.Release(_txn(request.release.txn))
         case "safe_time":
             return rq.SafeTimeQuery()
+        case "change_members":
+            change = request.change_members
+            if change.step not in _STEPS:
+                raise F1Error(Code.INVALID_ARGUMENT, f"{change.step} is no step that changes members")
+            version = change.version if change.HasField("version") else -1
+            return rq.ChangeMembers(_STEPS[change.step], change.name, version)
         case _:
             raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind")
+
+
+_STEPS = {
+    pb.ChangeMembers.ADD: Step.ADD,
+    pb.ChangeMembers.PROMOTE: Step.PROMOTE,
+    pb.ChangeMembers.DEMOTE: Step.DEMOTE,
+    pb.ChangeMembers.REMOVE: Step.REMOVE,
+    pb.ChangeMembers.TRANSFER: Step.TRANSFER,
+}
 
 
 def _txn(m: pb.TxnRef) -> TxnRef:
@@ -244,6 +260,10 @@ def answer_to_pb(request_id: int, answer: rq.Answer) -> pb.Response:
             raise F1Error(Code.INTERNAL, "the settling of a timestamp never leaves its process")
         case rq.SafeTimeReply():
             return pb.Response(id=request_id, safe_time=pb.SafeTimeReply(safe_ts=answer.safe_ts))
+        case rq.MembersReply():
+            version, voters, learners = answer.configuration
+            members = pb.MembersReply(version=version, voters=voters, learners=learners)
+            return pb.Response(id=request_id, members=members)
         case _:
             assert_never(answer)
 

@@ -30,7 +30,6 @@ from spanstore.placement.range_map import spread_tables
 from spanstore.runtime.process import SpanProcess
 from spanstore.testing.checkers import Applied, Installed
 from spanstore.testing.sim.world import NodeEnv, World
-from spanstore.txn.commands import encode_command
 
 _PORT = 7000
 TABLES = 16
@@ -96,7 +95,7 @@ class SimCluster:
         )
 
         def record(group: int, done: Done) -> None:
-            command = encode_command(done.command)
+            command = done.payload()
             self.applied.append(Applied(env.name, env.incarnation, group, done.index, command))
 
         process = SpanProcess(config, engine, env.clock, channels, env.rng, on_applied=record)

@@ -173,7 +173,7 @@ class Replicas:
             member.group = Group(
                 group=GROUP,
                 me=name,
-                voters=self.names,
+                founders=self.names,
                 owned=self.owned,
                 config=self.config,
                 reader=reader,

@@ -34,7 +34,7 @@ from spanstore.group.requests import (
 )
 from spanstore.mvcc.versions import read_version
 from spanstore.testing.replicas import EPOCH, FAST, GROUP, MS, Asked, Replicas
-from spanstore.txn.commands import CommitCmd, DecideCmd, PrepareCmd, TxnRef, Write, encode_command
+from spanstore.txn.commands import CommitCmd, DecideCmd, PrepareCmd, TxnRef, Write
 from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import ExpectAbsent, ExpectExists, ExpectUnchangedRange, Precondition, decode_outcome
 from spanstore.txn.spans import Span
@@ -236,7 +236,7 @@ def check_logs(world: Replicas) -> None:
     logs: dict[int, bytes] = {}
     for member in world.members.values():
         for done in member.applied:
-            payload = encode_command(done.command)
+            payload = done.payload()
             assert logs.setdefault(done.index, payload) == payload, f"entry {done.index} differs"
 
 

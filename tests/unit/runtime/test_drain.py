@@ -9,6 +9,7 @@ from f1common.clock import ManualClock
 from f1common.pb import spanstore_pb2 as pb
 from f1common.rpc.batches import END_OF_STREAM
 from spanstore.engine.memory import MemoryEngine
+from spanstore.placement.directory import Directory
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer
@@ -18,12 +19,13 @@ class Heard:
     """Stands in for the server: notes what peers say."""
 
     def __init__(self) -> None:
+        self.name = "a"
         self.groups: list[int] = []
 
     def check_identity(self, sender: str, cluster_id: str) -> None:
         pass
 
-    def receive(self, group: int, sender: str, message: object, size: int) -> None:
+    def receive(self, group: int, sender: str, receiver: str, message: object, size: int) -> None:
         self.groups.append(group)
 
 
@@ -53,7 +55,9 @@ def servicer(heard: Heard, draining: asyncio.Event, handed_over: asyncio.Event) 
         raise AssertionError("nobody scans here")
 
     server = cast(SpanServer, heard)
-    return SpanServicer(server, MemoryEngine(), ManualClock(), scan, draining=draining, handed_over=handed_over)
+    return SpanServicer(
+        server, MemoryEngine(), ManualClock(), scan, directory=Directory, draining=draining, handed_over=handed_over
+    )
 
 
 async def settled() -> None:

@@ -83,7 +83,7 @@ class Bench:
             inbox_messages=self.inbox,
         )
 
-    def send(self, group: int, to: str, message: Message) -> None:
+    def send(self, group: int, _: str, to: str, message: Message) -> None:
         self.log.append(type(message).__name__)
         self.sent.append((group, to, message))
 
@@ -144,7 +144,7 @@ def test_no_promise_leaves_before_its_sync_and_questions_do_not_wait_for_it() ->
                     case _:
                         pass
                 if answer is not None:
-                    bench.server.receive(group, to, answer, 10)
+                    bench.server.receive(group, to, "a", answer, 10)
         assert all(bench.server.groups[n].is_serving_leader() for n in (1, 2))
         # An election's question carries the own promise; the leader's entries promise nothing and overtake the disk.
         begins = bench.log.index("Prepare")
@@ -168,12 +168,12 @@ def test_acceptor_answers_after_the_sync() -> None:
         await bench.turns(60)  # past the quarantine
         bench.log.clear()
         ballot = Ballot(9, "b")
-        bench.server.receive(1, "b", Prepare(ballot, 0, NO_BALLOT), 10)
+        bench.server.receive(1, "b", "a", Prepare(ballot, 0, NO_BALLOT), 10)
         await bench.turns(1)
         assert bench.log.index("synced") < bench.log.index("Promise")
         bench.log.clear()
         accept = Accept(ballot, 0, NO_BALLOT, (), 0, EPOCH, 1, FAST.lease_us, 0, 0, 0)
-        bench.server.receive(1, "b", accept, 10)
+        bench.server.receive(1, "b", "a", accept, 10)
         await bench.turns(1)
         assert bench.log.index("synced") < bench.log.index("Accepted")
 
@@ -207,7 +207,7 @@ def test_requests_that_cannot_be_taken_in_are_answered_at_once() -> None:
         assert_code(bench.ask(3, Read(0, (b"a",))), Code.WRONG_RANGE)
         waiting = [bench.ask(1, Read(0, (b"a",))) for _ in range(3)]
         assert_code(bench.ask(1, Read(0, (b"a",))), Code.OVERLOADED)
-        bench.server.receive(1, "b", PreVoteReply(SOME, True, SOME), 10)  # dropped without a word
+        bench.server.receive(1, "b", "a", PreVoteReply(SOME, True, SOME), 10)  # dropped without a word
         await bench.turns(20)
         assert all(len(answers) == 1 for answers in waiting)
         bench.server.stop()
@@ -273,7 +273,7 @@ def test_peers_are_heard_however_many_requests_wait() -> None:
         waiting = [bench.ask(1, Read(0, (b"a",))) for _ in range(3)]
         assert_code(bench.ask(1, Read(0, (b"a",))), Code.OVERLOADED)
         bench.sent.clear()
-        bench.server.receive(1, "b", Prepare(Ballot(9, "b"), 0, NO_BALLOT), 10)
+        bench.server.receive(1, "b", "a", Prepare(Ballot(9, "b"), 0, NO_BALLOT), 10)
         await bench.turns(1)
         assert [type(m) for _, to, m in bench.sent if to == "b" and isinstance(m, Promise)] == [Promise]
         assert all(len(answers) == 1 for answers in waiting)

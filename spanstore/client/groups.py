@@ -1,0 +1,164 @@
+"""What an operator wants of a group, made of safe steps: each can be repeated, so anyone can go on after another.
+
+Groups are replicated 3 or 5 ways (F1 section 2.1); a voter that is dead for good is replaced while the others serve: a
+new replica comes as a learner, catches up, votes, and only then the dead one goes.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client.client import SpanClient
+from spanstore.paxos.configuration import server_of
+
+_PAUSE_S = 0.2
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of a group, by their own log: ``leader`` is a server, empty while there is none."""
+
+    group: int
+    version: int
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    leader: str
+    last_index: int
+    matches: dict[str, int]
+
+    def of(self, server: str) -> str | None:
+        """Return the member at ``server``, or of that name."""
+        return next((m for m in self.voters + self.learners if server in (m, server_of(m))), None)
+
+
+class GroupAdmin:
+    """Changes the members of groups by commands that wait for each step."""
+
+    def __init__(self, client: SpanClient, *, timeout_s: float = 300.0, progress: Progress = lambda text: None) -> None:
+        """``timeout_s`` bounds each command; ``progress`` hears about every step."""
+        self._client = client
+        self._timeout_s = timeout_s
+        self._progress = progress
+
+    async def members(self, group: int) -> Members:
+        """Return the members of ``group`` as its leader has them. Raises NOT_FOUND, UNAVAILABLE without a leader."""
+        found = [m for m in await self.all_members() if m.group == group]
+        if not found:
+            raise F1Error(Code.NOT_FOUND, f"no server has a replica of group {group}")
+        if not found[0].leader:
+            raise F1Error(Code.UNAVAILABLE, f"group {group} has no leader at present; retry", retryable=True)
+        return found[0]
+
+    async def all_members(self) -> list[Members]:
+        """Return the members of all groups, each by the replica that knows best."""
+        answers = await self._client.status()
+        best: dict[int, tuple[tuple[bool, int], Members]] = {}
+        for answer in answers.values():
+            if isinstance(answer, F1Error):
+                continue
+            for view in answer.groups:
+                leads = view.role == "leader" and view.lease_valid
+                rank = (leads, view.members_version)
+                if view.group not in best or rank > best[view.group][0]:
+                    best[view.group] = (rank, _members(view, answer.name if leads else ""))
+        return [best[group][1] for group in sorted(best)]
+
+    async def add_learner(self, group: int, server: str) -> Members:
+        """Give ``server`` a read-only replica."""
+        if (await self.members(group)).of(server) is None:
+            await self._step(group, pb.ChangeMembers.ADD, server)
+        return await self.members(group)
+
+    async def add_voter(self, group: int, server: str) -> Members:
+        """Make ``server`` a voter, first a learner until it has caught up."""
+        members = await self.add_learner(group, server)
+        member = members.of(server)
+        if member not in members.voters:
+            await self._step(group, pb.ChangeMembers.PROMOTE, server)
+        return await self.members(group)
+
+    async def demote(self, group: int, server: str) -> Members:
+        """Make the voter at ``server`` a read-only replica."""
+        members = await self.members(group)
+        if members.of(server) in members.voters:
+            await self._step(group, pb.ChangeMembers.DEMOTE, server)
+        return await self.members(group)
+
+    async def remove(self, group: int, server: str) -> Members:
+        """Take the replica of ``server`` out of the group."""
+        member = (await self.members(group)).of(server)
+        if member is None:
+            raise F1Error(Code.NOT_FOUND, f"{server} has no replica of group {group}")
+        await self._step(group, pb.ChangeMembers.REMOVE, member)
+        return await self.members(group)
+
+    async def replace(self, group: int, old: str, new: str) -> Members:
+        """Put a voter at ``new`` in the place of the one at ``old``, dead or alive."""
+        if old == new:
+            raise F1Error(Code.INVALID_ARGUMENT, "a replica is replaced by one at another server; see rebuild")
+        await self.add_voter(group, new)
+        if (await self.members(group)).of(old) is not None:
+            await self.remove(group, old)
+        return await self.members(group)
+
+    async def rebuild(self, group: int, server: str) -> Members:
+        """Discard the replica of ``server``, which is damaged or lost its disk, and build it anew from the others."""
+        members = await self.members(group)
+        member = members.of(server)
+        voted = member in members.voters
+        if member is not None:
+            await self.remove(group, member)
+        return await (self.add_voter(group, server) if voted else self.add_learner(group, server))
+
+    async def transfer(self, group: int, server: str) -> Members:
+        """Let the voter at ``server`` lead."""
+        await self._step(group, pb.ChangeMembers.TRANSFER, server)
+        await self._until_led_by(group, server)
+        return await self.members(group)
+
+    async def _until_led_by(self, group: int, server: str) -> None:
+        end = asyncio.get_running_loop().time() + self._timeout_s
+        while (await self._leader(group)) != server:
+            if asyncio.get_running_loop().time() >= end:
+                raise F1Error(Code.DEADLINE_EXCEEDED, f"{server} does not lead group {group} yet")
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _leader(self, group: int) -> str:
+        return next((m.leader for m in await self.all_members() if m.group == group), "")
+
+    async def _step(self, group: int, step: pb.ChangeMembers.Step, name: str) -> None:
+        """Take a step, again and again while waiting helps. A refusal shows whether an unanswered one was taken."""
+        self._progress(
+            f"group {group}: {pb.ChangeMembers.Step.Name(pb.ChangeMembers.Step.ValueType(step)).lower()} {name}"
+        )
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout_s
+        unsure = False
+        while True:
+            try:
+                await self._client.change_members(group, step, name)
+                return
+            except F1Error as error:
+                if unsure and error.code in (Code.ALREADY_EXISTS, Code.NOT_FOUND):
+                    return
+                unsure = unsure or error.ambiguous
+                if not (error.retryable or error.ambiguous) or loop.time() >= end:
+                    raise
+                self._progress(f"group {group}: {error.message}")
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _members(view: pb.GroupStatus, leader: str) -> Members:
+    return Members(
+        group=view.group,
+        version=view.members_version,
+        voters=tuple(view.voters),
+        learners=tuple(view.learners),
+        leader=leader,
+        last_index=view.last_index,
+        matches=dict(view.matches),
+    )

@@ -1,0 +1,93 @@
+"""Who serves where: the cluster's servers and the members of its groups, as rows of the meta group.
+
+The rows are what everybody can find out about; they are *not* what a group goes by. A group's members are decided in
+its own log, and its leader writes them here afterwards; whoever acts on an old row is corrected by the server it asks.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from spanstore.paxos.configuration import Configuration, server_of
+from spanstore.placement.range_map import SYSTEM_TABLE_ID
+
+_SERVER = "server"
+_GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A spanserver: its failure zone and where it is reached."""
+
+    zone: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What is known of the cluster's servers, by name, and of the members of its groups, by number."""
+
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    groups: Mapping[int, Configuration] = field(default_factory=dict)
+
+    def voters(self, group: int) -> list[str]:
+        """Return the servers of a group's voters."""
+        return [server_of(member) for member in self.groups[group].voters]
+
+    def learners(self, group: int) -> list[str]:
+        """Return the servers of a group's learners: its read-only replicas."""
+        return [server_of(member) for member in self.groups[group].learners]
+
+    def merged(self, newer: "Directory") -> "Directory":
+        """Return this directory with what ``newer`` knows instead where both know something."""
+        groups = dict(self.groups)
+        for number, configuration in newer.groups.items():
+            if number not in groups or groups[number].version <= configuration.version:
+                groups[number] = configuration
+        return Directory({**self.servers, **newer.servers}, groups)
+
+
+def server_key(name: str) -> bytes:
+    """Return the key of a server's row."""
+    return tuples.encode((SYSTEM_TABLE_ID, _SERVER, name))
+
+
+def group_key(number: int) -> bytes:
+    """Return the key of the row of a group's members."""
+    return tuples.encode((SYSTEM_TABLE_ID, _GROUP, number))
+
+
+def row_ranges() -> list[tuple[bytes, bytes]]:
+    """Return the key ranges that hold the directory's rows."""
+    prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER)]
+    return [(prefix, prefix + b"\xff") for prefix in prefixes]
+
+
+def encode_server(server: Server) -> bytes:
+    """Return the value of a server's row."""
+    return msgspec.msgpack.encode((server.zone, server.address))
+
+
+def encode_group(configuration: Configuration) -> bytes:
+    """Return the value of a group's row."""
+    return msgspec.msgpack.encode((configuration.version, configuration.voters, configuration.learners))
+
+
+def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
+    """Read the rows of :func:`row_ranges`. Raises DATA_CORRUPTION for what cannot be read."""
+    servers: dict[str, Server] = {}
+    groups: dict[int, Configuration] = {}
+    for key, value in rows:
+        try:
+            _, kind, name = tuples.decode(key)
+            if kind == _SERVER and isinstance(name, str):
+                servers[name] = Server(*msgspec.msgpack.decode(value, type=tuple[str, str]))
+            elif kind == _GROUP and isinstance(name, int):
+                fields = msgspec.msgpack.decode(value, type=tuple[int, tuple[str, ...], tuple[str, ...]])
+                groups[name] = Configuration(*fields)
+        except (msgspec.DecodeError, ValueError, F1Error) as error:
+            raise F1Error(Code.DATA_CORRUPTION, f"a row of the directory cannot be read: {error}") from error
+    return Directory(servers, groups)

@@ -1,0 +1,95 @@
+"""Keeps this server's view of the cluster fresh, and the cluster's view of this server and of the groups that it leads.
+
+The directory (:mod:`spanstore.placement.directory`) is a cache for finding one another: nothing is decided by it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from f1common.errors import F1Error
+from spanstore.client import KeyRange, SpanClient, Write
+from spanstore.placement.directory import (
+    Directory,
+    Server,
+    decode_directory,
+    encode_group,
+    encode_server,
+    group_key,
+    row_ranges,
+    server_key,
+)
+from spanstore.placement.range_map import META_GROUP
+from spanstore.runtime.spanserver import SpanServer
+
+_log = logging.getLogger(__name__)
+
+_PERIOD_S = 1.0
+_ASK_S = 5.0
+
+
+class Registrar:
+    """One task for each spanserver."""
+
+    def __init__(self, server: SpanServer, client: SpanClient) -> None:
+        self._server = server
+        self._client = client
+        self._known = Directory()
+        topology = server.topology
+        self.directory = Directory(
+            {name: Server(zone, address) for name, (zone, address) in topology.servers.items()}, topology.founders()
+        )
+
+    def address_of(self, server: str) -> str | None:
+        """Return where a server is reached, None while that is not known."""
+        found = self.directory.servers.get(server)
+        return None if found is None else found.address
+
+    def is_server(self, name: str) -> bool:
+        """Tell whether a server of that name belongs to the cluster, as far as is known."""
+        return name in self.directory.servers
+
+    def has_group(self, number: int) -> bool:
+        """Tell whether a group of that number exists, as far as is known."""
+        return number in self.directory.groups
+
+    def view(self) -> Directory:
+        """Return the directory with what the replicas here know better than the rows."""
+        mine = {n: g.replica.configuration for n, g in self._server.groups.items() if g.replica.configuration.voters}
+        return self.directory.merged(Directory({}, mine))
+
+    async def run(self) -> None:
+        """Read the rows, and write what is missing or old, until cancelled."""
+        while True:
+            try:
+                await self._refresh()
+                await self._register()
+            except F1Error as error:
+                _log.debug("the directory is not fresh: %s", error)
+            await asyncio.sleep(_PERIOD_S)
+
+    async def _refresh(self) -> None:
+        rows = self._server.stored_rows(META_GROUP, row_ranges())
+        if rows is None:
+            result = await self._client.read(ranges=[KeyRange(s, e) for s, e in row_ranges()], timeout_s=_ASK_S)
+            rows = [(row.key, row.value) for found in result.ranges for row in found]
+        self.directory = self.directory.merged(decode_directory(rows))
+        self._known = decode_directory(rows)
+
+    async def _register(self) -> None:
+        """Write the rows of this server and of the groups that it leads, where they differ from what is so."""
+        for write in self._due():
+            await self._client.commit([write], timeout_s=_ASK_S)
+
+    def _due(self) -> Iterable[Write]:
+        server, known = self._server, self._known
+        zone, address = server.topology.servers[server.name]
+        if known.servers.get(server.name) != Server(zone, address):
+            yield Write(server_key(server.name), encode_server(Server(zone, address)))
+        for number, group in sorted(server.groups.items()):
+            configuration = group.replica.configuration
+            if not group.is_serving_leader() or not group.replica.configuration_settled:
+                continue
+            stored = known.groups.get(number)
+            if stored is None or stored.version < configuration.version:
+                yield Write(group_key(number), encode_group(configuration))

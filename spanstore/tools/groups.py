@@ -1,0 +1,203 @@
+"""``f1 group``: the members of the Paxos groups, and how they are changed while the groups serve."""
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from spanstore.client import SpanClient
+from spanstore.client.groups import GroupAdmin, Members
+from spanstore.paxos.configuration import server_of
+from spanstore.tools.show import wide_console
+from spanstore.tools.target import DirOption, HostOption, resolve
+
+app = typer.Typer(help="The Paxos groups and the replicas that belong to them.", no_args_is_help=True)
+
+
+class Format(Enum):
+    """How groups are printed."""
+
+    table = "table"
+    json = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+GroupArgument = Annotated[int, typer.Argument(metavar="GROUP", help="Number of the group.")]
+ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of a spanserver.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait for the new replica to catch up.")
+]
+
+Work = Callable[[GroupAdmin], Awaitable[Members]]
+
+
+class MemberRow(msgspec.Struct, frozen=True):
+    """One replica of a group. ``behind`` counts the log entries that the leader does not know it to hold."""
+
+    member: str
+    server: str
+    votes: bool
+    leads: bool
+    behind: int | None
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """One group; ``version`` counts the changes of its members."""
+
+    group: int
+    version: int
+    leader: str
+    members: list[MemberRow]
+
+
+@app.callback()
+def _group() -> None:
+    """The Paxos groups and the replicas that belong to them."""
+
+
+@app.command("list")
+def list_groups(host: HostOption = None, directory: DirOption = None, form: FormatOption = Format.table) -> None:
+    """List all groups with their voters, read-only replicas and leaders."""
+
+    async def ask(client: SpanClient) -> list[Members]:
+        return await GroupAdmin(client).all_members()
+
+    _show([row_of(members) for members in resolve(host, directory).run(ask)], form)
+
+
+@app.command()
+def add(
+    group: GroupArgument,
+    server: ServerArgument,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It does not vote, and serves reads.")] = False,
+    timeout: TimeoutOption = 300.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Give SERVER a replica: it fetches the state, and then it votes, unless --read-only."""
+
+    def work(admin: GroupAdmin) -> Awaitable[Members]:
+        return admin.add_learner(group, server) if read_only else admin.add_voter(group, server)
+
+    _change(host, directory, form, timeout, work)
+
+
+@app.command()
+def demote(
+    group: GroupArgument,
+    server: ServerArgument,
+    timeout: TimeoutOption = 60.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Make the voter at SERVER a read-only replica."""
+    _change(host, directory, form, timeout, lambda admin: admin.demote(group, server))
+
+
+@app.command()
+def remove(
+    group: GroupArgument,
+    server: ServerArgument,
+    timeout: TimeoutOption = 60.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Take the replica of SERVER out of the group. Refused while the others would have no majority."""
+    _change(host, directory, form, timeout, lambda admin: admin.remove(group, server))
+
+
+@app.command()
+def replace(
+    group: GroupArgument,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Server whose replica goes, dead or alive.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Server whose replica comes.")],
+    timeout: TimeoutOption = 300.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Put a voter at NEW in the place of the one at OLD, while the group serves."""
+    _change(host, directory, form, timeout, lambda admin: admin.replace(group, old, new))
+
+
+@app.command()
+def rebuild(
+    group: GroupArgument,
+    server: ServerArgument,
+    timeout: TimeoutOption = 300.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Discard the replica of SERVER, damaged or lost, and build it anew from the others."""
+    _change(host, directory, form, timeout, lambda admin: admin.rebuild(group, server))
+
+
+@app.command()
+def transfer(
+    group: GroupArgument,
+    server: ServerArgument,
+    timeout: TimeoutOption = 30.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Let the voter at SERVER lead the group."""
+    _change(host, directory, form, timeout, lambda admin: admin.transfer(group, server))
+
+
+def _change(host: str | None, directory: Path | None, form: Format, timeout_s: float, work: Work) -> None:
+    errors = Console(stderr=True)
+
+    async def run(client: SpanClient) -> Members:
+        with errors.status("changing the members") as status:
+
+            def progress(text: str) -> None:
+                status.update(escape(text))
+
+            return await work(GroupAdmin(client, timeout_s=timeout_s, progress=progress))
+
+    _show([row_of(resolve(host, directory).run(run))], form)
+
+
+def row_of(members: Members) -> GroupRow:
+    """Return what is shown of a group."""
+    rows = [
+        MemberRow(
+            member=member,
+            server=server_of(member),
+            votes=member in members.voters,
+            leads=bool(members.leader) and server_of(member) == members.leader,
+            behind=members.last_index - members.matches.get(member, 0) if members.leader else None,
+        )
+        for member in members.voters + members.learners
+    ]
+    return GroupRow(members.group, members.version, members.leader, rows)
+
+
+def _show(rows: list[GroupRow], form: Format) -> None:
+    if form is Format.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("group", "changes", "leader", "voters", "read-only", "behind"):
+        table.add_column(column, justify="right" if column in ("group", "changes") else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row.group),
+            str(row.version),
+            row.leader or "[red]none[/]",
+            escape(" ".join(m.member for m in row.members if m.votes)),
+            escape(" ".join(m.member for m in row.members if not m.votes)),
+            escape(" ".join(f"{m.member}:{m.behind}" for m in row.members if m.behind)),
+        )
+    wide_console().print(table)
