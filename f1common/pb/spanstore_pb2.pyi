@@ -30,6 +30,31 @@ COMMITTED: TxnState
 ABORTED: TxnState
 UNKNOWN: TxnState
 
+class HelloRequest(_message.Message):
+    __slots__ = ("sender", "cluster_id")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    cluster_id: str
+    def __init__(self, sender: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+
+class HelloReply(_message.Message):
+    __slots__ = ("nonce", "born", "certificate")
+    class CertificateEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    BORN_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    born: bool
+    certificate: _containers.ScalarMap[str, bytes]
+    def __init__(self, nonce: _Optional[bytes] = ..., born: _Optional[bool] = ..., certificate: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
 class ClientBatch(_message.Message):
     __slots__ = ("requests", "protocol_version")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]

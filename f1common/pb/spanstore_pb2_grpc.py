@@ -54,6 +54,11 @@ class SpanServerStub:
                 request_serializer=f1common_dot_pb_dot_spanstore__pb2.StatusRequest.SerializeToString,
                 response_deserializer=f1common_dot_pb_dot_spanstore__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.Hello = channel.unary_unary(
+                '/f1.span.SpanServer/Hello',
+                request_serializer=f1common_dot_pb_dot_spanstore__pb2.HelloRequest.SerializeToString,
+                response_deserializer=f1common_dot_pb_dot_spanstore__pb2.HelloReply.FromString,
+                _registered_method=True)
 
 
 class SpanServerServicer:
@@ -86,6 +91,13 @@ class SpanServerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hello(self, request, context):
+        """The servers of a cluster that is being founded find out whether all of them are new.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SpanServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -108,6 +120,11 @@ def add_SpanServerServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=f1common_dot_pb_dot_spanstore__pb2.StatusRequest.FromString,
                     response_serializer=f1common_dot_pb_dot_spanstore__pb2.StatusReply.SerializeToString,
+            ),
+            'Hello': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hello,
+                    request_deserializer=f1common_dot_pb_dot_spanstore__pb2.HelloRequest.FromString,
+                    response_serializer=f1common_dot_pb_dot_spanstore__pb2.HelloReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -218,6 +235,33 @@ class SpanServer:
             '/f1.span.SpanServer/Status',
             f1common_dot_pb_dot_spanstore__pb2.StatusRequest.SerializeToString,
             f1common_dot_pb_dot_spanstore__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hello(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/f1.span.SpanServer/Hello',
+            f1common_dot_pb_dot_spanstore__pb2.HelloRequest.SerializeToString,
+            f1common_dot_pb_dot_spanstore__pb2.HelloReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,13 +6,16 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import grpc.aio
+
 from f1common.clock import Clock
 from f1common.config import Config
 from f1common.errors import F1Error
 from f1common.ids import new_id
+from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
-from f1common.rpc.status import error_from_exception
+from f1common.rpc.status import error_from_exception, error_from_rpc
 from spanstore.client import SpanClient
 from spanstore.client.router import Router
 from spanstore.engine.base import Engine
@@ -22,6 +25,7 @@ from spanstore.group.requests import Answer, Commit, TxnWork
 from spanstore.group.state import Done
 from spanstore.paxos.config import PaxosConfig
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
+from spanstore.runtime.birth import Birth, Hello
 from spanstore.runtime.peers import PeerLinks
 from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
@@ -38,6 +42,7 @@ SERVICE_NAME = "f1.span.SpanServer"
 _BOOTSTRAP_PERIOD_S = 0.05
 _DRAIN_STEP_S = 0.05
 _DRAIN_STEPS = 25
+_HELLO_S = 2.0
 
 
 def topology_of(config: Config) -> Topology:
@@ -105,6 +110,9 @@ class SpanProcess:
         self._rng = rng
         topology = topology_of(config)
         addresses = sorted(address for _, address in topology.servers.values())
+        self._channels = channels
+        founders = tuple(sorted({voter for voters in topology.groups.values() for voter in voters}))
+        self._birth = Birth(config.server.name, founders, engine, rng)
         self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng)
         self.server = SpanServer(
             name=config.server.name,
@@ -116,6 +124,7 @@ class SpanProcess:
             rng=rng,
             inbox_messages=config.limits.inbox_messages,
             on_applied=on_applied,
+            founder=self._birth.born and not self._birth.lost,
         )
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
         self.registrar = Registrar(self.server, self._client)
@@ -131,6 +140,7 @@ class SpanProcess:
             clock,
             scans.scan,
             directory=self.registrar.view,
+            hello=self._birth.hello,
             draining=draining,
             handed_over=self._handed_over,
         )
@@ -140,12 +150,13 @@ class SpanProcess:
 
     async def start(self, server: Any) -> None:
         """Register the service on a ``grpc.aio`` server (or one like it) and begin to drive the groups."""
+        await self._birth.prepare()
         stubs.add_SpanServerServicer_to_server(self._servicer, server)
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._drive(), name="driver"),
             loop.create_task(self._resolver.run(), name="resolver"),
-            loop.create_task(self._bootstrap(), name="bootstrap"),
+            loop.create_task(self._begin(), name="bootstrap"),
             loop.create_task(self.registrar.run(), name="registrar"),
         ]
 
@@ -160,6 +171,25 @@ class SpanProcess:
             _log.error("the replicas of %s have crashed", self.server.name, exc_info=error)
             if not self.failed.done():
                 self.failed.set_result(error_from_exception(error))
+
+    async def _begin(self) -> None:
+        """Find out what an empty directory is, begin the first replicas if it is a founder's, store the first map."""
+        if not self._birth.born:
+            await self._birth.settle(self._greet)
+            if not self._birth.lost:
+                await self.server.found()
+        await self._bootstrap()
+
+    async def _greet(self, server: str) -> Hello:
+        """Ask another founder what it is. Raises F1Error."""
+        topology = self.server.topology
+        stub = stubs.SpanServerStub(self._channels.get(topology.servers[server][1]))
+        request = pb.HelloRequest(sender=self.server.name, cluster_id=topology.cluster_id)
+        try:
+            reply = await stub.Hello(request, timeout=_HELLO_S)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        return Hello(reply.nonce, dict(reply.certificate) if reply.born else None)
 
     async def _bootstrap(self) -> None:
         """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""

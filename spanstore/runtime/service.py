@@ -17,6 +17,7 @@ from spanstore.group.group import GroupView
 from spanstore.group.outbox import Ticket
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
+from spanstore.runtime.birth import Hello
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, request_from_pb
@@ -38,6 +39,7 @@ class SpanServicer(stubs.SpanServerServicer):
         scanner: Scanner,
         *,
         directory: Callable[[], Directory],
+        hello: Callable[[], Hello],
         draining: asyncio.Event | None = None,
         handed_over: asyncio.Event | None = None,
     ) -> None:
@@ -52,6 +54,7 @@ class SpanServicer(stubs.SpanServerServicer):
         self._handed_over = handed_over
         self._scanner = scanner
         self._directory = directory
+        self._hello = hello
 
     @maps_errors
     async def Session(self, request_iterator: Any, context: Any) -> None:
@@ -99,6 +102,13 @@ class SpanServicer(stubs.SpanServerServicer):
                 self._server.receive(message.group, speaker, hearer, peer_from_pb(message), message.ByteSize())
 
         await serve_one_way(context, unpack, handle, draining=self._handed_over)
+
+    @maps_errors
+    async def Hello(self, request: pb.HelloRequest, context: Any) -> pb.HelloReply:
+        """Tell another founder of the cluster what this server's directory is."""
+        self._server.check_identity(request.sender, request.cluster_id)
+        hello = self._hello()
+        return pb.HelloReply(nonce=hello.nonce, born=hello.certificate is not None, certificate=hello.certificate)
 
     @maps_errors
     async def Scan(self, request: pb.ScanRequest, context: Any) -> None:

@@ -86,10 +86,12 @@ class SpanServer:
         rng: random.Random,
         inbox_messages: int = 10_000,
         on_applied: Callable[[int, Done], None] | None = None,
+        founder: bool = True,
     ) -> None:
-        """Load every replica that is here, or that ``topology`` places here at first. Raises DATA_CORRUPTION.
+        """Load every replica that is here, and, for a ``founder``, those that ``topology`` places here at first.
 
         ``send`` takes a group, the names of the sending and the receiving replica, and what the one says to the other.
+        Raises DATA_CORRUPTION.
         """
         self.name = name
         self.topology = topology
@@ -119,12 +121,28 @@ class SpanServer:
         with engine.snapshot() as reader:
             self._lives = load_lives(reader)
             self._swept = {number for number, (_, alive) in self._lives.items() if not alive}
-            for number, voters in sorted(topology.groups.items()):
-                if name in voters and number not in self._lives:
-                    self._note_life(number, name, alive=True)
+            if founder:
+                self._note_founded()
             for number, (member, alive) in sorted(self._lives.items()):
                 if alive:
                     self.groups[number] = self._loaded(number, member, reader)
+
+    async def found(self) -> None:
+        """Begin the replicas that the topology places here: the cluster has just been born, and this server with it."""
+
+        def act() -> None:
+            self._note_founded()
+            with self._engine.snapshot() as reader:
+                for number, (member, alive) in sorted(self._lives.items()):
+                    if alive and number not in self.groups:
+                        self.groups[number] = self._loaded(number, member, reader)
+
+        await self._between_turns(act)
+
+    def _note_founded(self) -> None:
+        for number, voters in sorted(self.topology.groups.items()):
+            if self.name in voters and number not in self._lives:
+                self._note_life(number, self.name, alive=True)
 
     def _loaded(self, number: int, member: str, reader: Reader) -> Group:
         topology = self.topology

@@ -10,6 +10,7 @@ from f1common.pb import spanstore_pb2 as pb
 from f1common.rpc.batches import END_OF_STREAM
 from spanstore.engine.memory import MemoryEngine
 from spanstore.placement.directory import Directory
+from spanstore.runtime.birth import Hello
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer
@@ -56,7 +57,14 @@ def servicer(heard: Heard, draining: asyncio.Event, handed_over: asyncio.Event) 
 
     server = cast(SpanServer, heard)
     return SpanServicer(
-        server, MemoryEngine(), ManualClock(), scan, directory=Directory, draining=draining, handed_over=handed_over
+        server,
+        MemoryEngine(),
+        ManualClock(),
+        scan,
+        directory=Directory,
+        hello=lambda: Hello(b"", None),
+        draining=draining,
+        handed_over=handed_over,
     )
 
 
