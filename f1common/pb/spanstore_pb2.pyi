@@ -39,7 +39,7 @@ class HelloRequest(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("nonce", "born", "certificate")
+    __slots__ = ("nonce", "born", "certificate", "name")
     class CertificateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,10 +50,12 @@ class HelloReply(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     BORN_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     born: bool
     certificate: _containers.ScalarMap[str, bytes]
-    def __init__(self, nonce: _Optional[bytes] = ..., born: _Optional[bool] = ..., certificate: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    name: str
+    def __init__(self, nonce: _Optional[bytes] = ..., born: _Optional[bool] = ..., certificate: _Optional[_Mapping[str, bytes]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ClientBatch(_message.Message):
     __slots__ = ("requests", "protocol_version")

@@ -1,5 +1,6 @@
 """Links to the other spanservers: one one-way stream each, shared by all groups."""
 
+import asyncio
 import random
 from collections.abc import Callable
 
@@ -31,7 +32,8 @@ class PeerLinks:
         self._address_of = address_of
         self._channels = channels
         self._rng = random.Random(rng.random())
-        self._streams: dict[str, OneWayStream[pb.PeerMessage]] = {}
+        self._streams: dict[str, tuple[str, OneWayStream[pb.PeerMessage]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def _open(
         self, name: str, address: str, channels: ChannelCache, rng: random.Random
@@ -47,7 +49,7 @@ class PeerLinks:
     def send(self, group: int, sender: str, to: str, message: Message) -> None:
         """Queue what the replica ``sender`` of ``group`` says to the replica ``to``."""
         server = server_of(to)
-        stream = self._streams.get(server) or self._find(server)
+        stream = self._stream(server)
         if stream is not None:
             wire = peer_to_pb(group, message)
             if sender != self._me:
@@ -56,16 +58,24 @@ class PeerLinks:
                 wire.receiver = to
             stream.send(wire, wire.ByteSize())
 
-    def _find(self, server: str) -> OneWayStream[pb.PeerMessage] | None:
-        """Open a link to a server that has joined the cluster, once its address is known."""
+    def _stream(self, server: str) -> OneWayStream[pb.PeerMessage] | None:
+        """Return the link to a server, a new one if it is reached elsewhere now; None while no address is known."""
         address = self._address_of(server)
+        known = self._streams.get(server)
+        if known is not None and known[0] == address:
+            return known[1]
         if address is None or server == self._me:
             return None
-        rng = random.Random(self._rng.random())
-        stream = self._streams[server] = self._open(server, address, self._channels, rng)
+        if known is not None:
+            task = asyncio.create_task(known[1].close(), name=f"old link to {server}")
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        stream = self._open(server, address, self._channels, random.Random(self._rng.random()))
+        self._streams[server] = (address, stream)
         return stream
 
     async def close(self) -> None:
         """End all streams."""
-        for name in sorted(self._streams):
-            await self._streams[name].close()
+        for server in sorted(self._streams):
+            await self._streams[server][1].close()
+        await asyncio.gather(*self._ending, return_exceptions=True)

@@ -10,7 +10,7 @@ import grpc.aio
 
 from f1common.clock import Clock
 from f1common.config import Config
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
@@ -127,7 +127,7 @@ class SpanProcess:
             founder=self._birth.born and not self._birth.lost,
         )
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
-        self.registrar = Registrar(self.server, self._client)
+        self.registrar = Registrar(self.server, self._client, self._answers_at)
         self.server.is_server = self.registrar.is_server
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
@@ -182,14 +182,27 @@ class SpanProcess:
 
     async def _greet(self, server: str) -> Hello:
         """Ask another founder what it is. Raises F1Error."""
-        topology = self.server.topology
-        stub = stubs.SpanServerStub(self._channels.get(topology.servers[server][1]))
-        request = pb.HelloRequest(sender=self.server.name, cluster_id=topology.cluster_id)
+        reply = await self._hello_at(self.server.topology.servers[server][1])
+        if reply.name != server:
+            raise F1Error(Code.UNAVAILABLE, f"{reply.name} answers where {server} should be")
+        return Hello(reply.nonce, dict(reply.certificate) if reply.born else None)
+
+    async def _hello_at(self, address: str) -> pb.HelloReply:
+        """Greet whoever is at ``address``. Raises F1Error."""
+        stub = stubs.SpanServerStub(self._channels.get(address))
+        request = pb.HelloRequest(sender=self.server.name, cluster_id=self.server.topology.cluster_id)
         try:
-            reply = await stub.Hello(request, timeout=_HELLO_S)
+            reply: pb.HelloReply = await stub.Hello(request, timeout=_HELLO_S)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from error
-        return Hello(reply.nonce, dict(reply.certificate) if reply.born else None)
+        return reply
+
+    async def _answers_at(self, server: str, address: str) -> bool:
+        """Tell whether ``server`` is reached at ``address``."""
+        try:
+            return (await self._hello_at(address)).name == server
+        except F1Error:
+            return False
 
     async def _bootstrap(self) -> None:
         """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""

@@ -5,7 +5,7 @@ The directory (:mod:`spanstore.placement.directory`) is a cache for finding one 
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from f1common.errors import F1Error
 from spanstore.client import KeyRange, SpanClient, Write
@@ -31,9 +31,13 @@ _ASK_S = 5.0
 class Registrar:
     """One task for each spanserver."""
 
-    def __init__(self, server: SpanServer, client: SpanClient) -> None:
+    def __init__(
+        self, server: SpanServer, client: SpanClient, answers_at: Callable[[str, str], Awaitable[bool]]
+    ) -> None:
+        """``answers_at`` tells whether the server of that name is reached at that address."""
         self._server = server
         self._client = client
+        self._answers_at = answers_at
         self._known = Directory()
         topology = server.topology
         self.directory = Directory(
@@ -73,8 +77,23 @@ class Registrar:
         if rows is None:
             result = await self._client.read(ranges=[KeyRange(s, e) for s, e in row_ranges()], timeout_s=_ASK_S)
             rows = [(row.key, row.value) for found in result.ranges for row in found]
-        self.directory = self.directory.merged(decode_directory(rows))
-        self._known = decode_directory(rows)
+        self._known = known = decode_directory(rows)
+        servers = {name: await self._believed(name, server) for name, server in sorted(known.servers.items())}
+        self.directory = self.directory.merged(Directory(servers, known.groups))
+
+    async def _believed(self, name: str, stored: Server) -> Server:
+        """Return how a server is reached that has a row: the row may be older, or newer, than what is known here.
+
+        Whole clusters are started anew at other addresses, while the rows still have the old ones; single servers move
+        while the others keep theirs. What is known stays until the server answers at the row's address.
+        """
+        here = self.directory.servers.get(name)
+        if here is None or here.address == stored.address or name == self._server.name:
+            return stored if name != self._server.name else self._own()
+        return stored if await self._answers_at(name, stored.address) else here
+
+    def _own(self) -> Server:
+        return Server(*self._server.topology.servers[self._server.name])
 
     async def _register(self) -> None:
         """Write the rows of this server and of the groups that it leads, where they differ from what is so."""
@@ -83,9 +102,8 @@ class Registrar:
 
     def _due(self) -> Iterable[Write]:
         server, known = self._server, self._known
-        zone, address = server.topology.servers[server.name]
-        if known.servers.get(server.name) != Server(zone, address):
-            yield Write(server_key(server.name), encode_server(Server(zone, address)))
+        if known.servers.get(server.name) != self._own():
+            yield Write(server_key(server.name), encode_server(self._own()))
         for number, group in sorted(server.groups.items()):
             configuration = group.replica.configuration
             if not group.is_serving_leader() or not group.replica.configuration_settled:

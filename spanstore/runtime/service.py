@@ -108,7 +108,12 @@ class SpanServicer(stubs.SpanServerServicer):
         """Tell another founder of the cluster what this server's directory is."""
         self._server.check_identity(request.sender, request.cluster_id)
         hello = self._hello()
-        return pb.HelloReply(nonce=hello.nonce, born=hello.certificate is not None, certificate=hello.certificate)
+        return pb.HelloReply(
+            name=self._server.name,
+            nonce=hello.nonce,
+            born=hello.certificate is not None,
+            certificate=hello.certificate,
+        )
 
     @maps_errors
     async def Scan(self, request: pb.ScanRequest, context: Any) -> None:
