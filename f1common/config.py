@@ -293,11 +293,12 @@ class ClusterServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ClusterGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Paxos group and the servers that vote in it."""
+    """A Paxos group, the servers that vote in it at first, and those with a read-only replica."""
 
     id: Annotated[int, Meta(ge=0, le=_MAX_GROUP)]
     voters: tuple[str, ...]
     preferred_zone: str = ""
+    readers: tuple[str, ...] = ()
 
 
 class ClusterRange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -326,8 +327,9 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
         tuple[ClusterGroup, ...],
         Meta(
             min_length=1,
-            description="Paxos groups: `{id, voters, preferred_zone}`, 1, 3 or 5 names of servers as voters. Group 0 "
-            "must be there: it owns the range map.",
+            description="Paxos groups: `{id, voters, preferred_zone, readers}`, 1, 3 or 5 names of servers as voters, "
+            "any as readers (read-only replicas). Group 0 must be there: it owns the range map. This is how they were "
+            "founded; `f1 group` changes them afterwards.",
         ),
     ]
     ranges: Annotated[
@@ -362,9 +364,10 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
             where = f"cluster.groups, group {group.id}"
             voters = group.voters
             yield f"{where}: 1, 3 or 5 voters, not {len(voters)}", len(voters) in (1, 3, 5)
-            yield f"{where}: a voter is named twice", len(set(voters)) == len(voters)
-            for voter in voters:
-                yield f"{where}: the voter {voter!r} is not in cluster.servers{_hint(voter, names)}", voter in zones
+            members = (*voters, *group.readers)
+            yield f"{where}: a voter or reader is named twice", len(set(members)) == len(members)
+            for member in members:
+                yield f"{where}: {member!r} is not in cluster.servers{_hint(member, names)}", member in zones
             voter_zones = {zones.get(voter) for voter in voters}
             yield (
                 f"{where}: no voter lies in the preferred_zone {group.preferred_zone!r}",

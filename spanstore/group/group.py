@@ -99,7 +99,7 @@ class Group:
         *,
         group: int,
         me: str,
-        founders: tuple[str, ...] | None,
+        founding: Configuration | None,
         owned: OwnedRanges,
         config: GroupConfig,
         reader: Reader,
@@ -109,7 +109,7 @@ class Group:
     ) -> None:
         """Load the replica from the engine view ``reader``. Raises DATA_CORRUPTION for a damaged log or state.
 
-        ``me`` names the replica, that is the life of it that is here. ``founders`` are the first voters of a group, for
+        ``me`` names the replica, that is the life of it that is here. ``founding`` are the group's first members, for
         a replica that has no record of its members yet; None for a newcomer, which waits for the group's state.
         """
         self.group = group
@@ -125,7 +125,7 @@ class Group:
         self.replica = Replica(
             group=group,
             me=me,
-            configuration=self._founded(founders),
+            configuration=self._founded(founding),
             config=config.paxos,
             log=self._log,
             hard_state=load_hard_state(reader, group) or HardState(),
@@ -148,10 +148,10 @@ class Group:
         self.clocks_ahead: dict[str, int] = {}
         """Peers whose messages are refused, and by how many microseconds they are too far ahead of the clock here."""
 
-    def _founded(self, founders: tuple[str, ...] | None) -> Configuration | None:
+    def _founded(self, founding: Configuration | None) -> Configuration | None:
         """Return the members that are in force as of what is applied."""
-        if self.state.configuration is None and founders is not None:
-            self.state.configuration = Configuration(0, founders)
+        if self.state.configuration is None and founding is not None:
+            self.state.configuration = founding
             self._record_founders = True
         return self.state.configuration
 

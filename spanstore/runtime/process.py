@@ -24,6 +24,7 @@ from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Commit, TxnWork
 from spanstore.group.state import Done
 from spanstore.paxos.config import PaxosConfig
+from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.birth import Birth, Hello
 from spanstore.runtime.peers import PeerLinks
@@ -51,7 +52,7 @@ def topology_of(config: Config) -> Topology:
     return Topology(
         cluster_id=cluster.cluster_id,
         servers={s.name: (s.zone, s.address) for s in cluster.servers},
-        groups={g.id: tuple(g.voters) for g in cluster.groups},
+        groups={g.id: Configuration(0, g.voters, g.readers) for g in cluster.groups},
         ranges=RangeMap.from_starts([(bytes.fromhex(r.start), r.group) for r in cluster.ranges]),
         leaders={
             g.id: frozenset(s.name for s in cluster.servers if s.zone == g.preferred_zone) for g in cluster.groups
@@ -111,8 +112,7 @@ class SpanProcess:
         topology = topology_of(config)
         addresses = sorted(address for _, address in topology.servers.values())
         self._channels = channels
-        founders = tuple(sorted({voter for voters in topology.groups.values() for voter in voters}))
-        self._birth = Birth(config.server.name, founders, engine, rng)
+        self._birth = Birth(config.server.name, topology.founders(), engine, rng)
         self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng)
         self.server = SpanServer(
             name=config.server.name,

@@ -41,7 +41,7 @@ class Registrar:
         self._known = Directory()
         topology = server.topology
         self.directory = Directory(
-            {name: Server(zone, address) for name, (zone, address) in topology.servers.items()}, topology.founders()
+            {name: Server(zone, address) for name, (zone, address) in topology.servers.items()}, topology.groups
         )
 
     def address_of(self, server: str) -> str | None:

@@ -41,20 +41,20 @@ _SWEEP_KEYS = 2_000
 class Topology:
     """What a spanserver knows of its cluster when it starts for the first time.
 
-    ``servers`` maps names to (zone, address), ``groups`` numbers to the names of the voters; ``ranges`` is the first
-    range map, which from then on lives in the meta group.
+    ``servers`` maps names to (zone, address), ``groups`` numbers to the first members; ``ranges`` is the first range
+    map, which from then on lives in the meta group.
     """
 
     cluster_id: str
     servers: Mapping[str, tuple[str, str]]
-    groups: Mapping[int, tuple[str, ...]]
+    groups: Mapping[int, Configuration]
     ranges: RangeMap
     leaders: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Where leadership of a group should be; nothing is anywhere."""
 
-    def founders(self) -> dict[int, Configuration]:
-        """Return the first members of all groups."""
-        return {number: Configuration(0, voters) for number, voters in self.groups.items()}
+    def founders(self) -> tuple[str, ...]:
+        """Return the servers that have a replica of some group from the beginning."""
+        return tuple(sorted({member for members in self.groups.values() for member in members.members}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class SpanServer:
         await self._between_turns(act)
 
     def _note_founded(self) -> None:
-        for number, voters in sorted(self.topology.groups.items()):
-            if self.name in voters and number not in self._lives:
+        for number, founding in sorted(self.topology.groups.items()):
+            if self.name in founding.members and number not in self._lives:
                 self._note_life(number, self.name, alive=True)
 
     def _loaded(self, number: int, member: str, reader: Reader) -> Group:
@@ -149,7 +149,7 @@ class SpanServer:
         group = Group(
             group=number,
             me=member,
-            founders=topology.groups.get(number) if member == self.name else None,
+            founding=topology.groups.get(number) if member == self.name else None,
             owned=OwnedRanges(topology.ranges.owned_by(number)),
             config=self._config,
             reader=reader,

@@ -25,6 +25,7 @@ from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Request
 from spanstore.group.state import Done
 from spanstore.paxos.config import PaxosConfig
+from spanstore.paxos.configuration import Configuration
 from spanstore.paxos.messages import Message, Prepare, PreVote
 from spanstore.placement.range_map import KEY_MAX, KEY_MIN, OwnedRanges, Range
 
@@ -173,7 +174,7 @@ class Replicas:
             member.group = Group(
                 group=GROUP,
                 me=name,
-                founders=self.names,
+                founding=Configuration(0, self.names),
                 owned=self.owned,
                 config=self.config,
                 reader=reader,

@@ -15,6 +15,7 @@ from spanstore.engine.memory import MemoryEngine
 from spanstore.group.config import GroupConfig
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Commit, CommitReply, Read, ReadReply, Request, TxnWork
+from spanstore.paxos.configuration import Configuration
 from spanstore.paxos.messages import (
     NO_BALLOT,
     Accept,
@@ -72,7 +73,7 @@ class Bench:
             topology=Topology(
                 "test",
                 {name: (name, f"{name}:1") for name in "abc"},
-                {1: self.voters, 2: self.voters, 3: ("b",)},
+                {1: Configuration(0, self.voters), 2: Configuration(0, self.voters), 3: Configuration(0, ("b",))},
                 RANGES,
             ),
             engine=self.engine,
