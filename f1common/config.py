@@ -196,6 +196,19 @@ class StorageSection(Struct, frozen=True, kw_only=True):
     ] = 1
 
 
+class PlacementSection(Struct, frozen=True, kw_only=True):
+    """Where replicas go by themselves. Whoever leads group 0 sees to it."""
+
+    replace_after_ms: Annotated[
+        int,
+        Meta(ge=0, le=_DAY_MS, description="Silence after which a server's replicas are built elsewhere; 0: never."),
+    ] = 300_000
+    rebalance: Annotated[
+        bool, Meta(description="Whether replicas move from servers with many to servers with few, as new ones have.")
+    ] = True
+    period_ms: Annotated[int, Meta(ge=100, le=_DAY_MS, description="How often to look at the cluster.")] = 5_000
+
+
 class F1ServerSection(Struct, frozen=True, kw_only=True):
     """An f1server: schema leases and what its queries may use."""
 
@@ -395,6 +408,7 @@ class Config(Struct, frozen=True, kw_only=True):
     clock: ClockSection = ClockSection()
     paxos: PaxosSection = PaxosSection()
     storage: StorageSection = StorageSection()
+    placement: PlacementSection = PlacementSection()
     f1server: F1ServerSection = F1ServerSection()
     master: MasterSection = MasterSection()
     slave: SlaveSection = SlaveSection()
@@ -437,6 +451,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "clock": ClockSection,
     "paxos": PaxosSection,
     "storage": StorageSection,
+    "placement": PlacementSection,
     "f1server": F1ServerSection,
     "master": MasterSection,
     "slave": SlaveSection,

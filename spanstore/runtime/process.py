@@ -28,6 +28,7 @@ from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.birth import Birth, Hello
 from spanstore.runtime.peers import PeerLinks
+from spanstore.runtime.placement import PlacementDriver
 from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
 from spanstore.runtime.service import SpanServicer
@@ -128,6 +129,7 @@ class SpanProcess:
         )
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
         self.registrar = Registrar(self.server, self._client, self._answers_at)
+        self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
         self.server.is_server = self.registrar.is_server
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
@@ -158,6 +160,7 @@ class SpanProcess:
             loop.create_task(self._resolver.run(), name="resolver"),
             loop.create_task(self._begin(), name="bootstrap"),
             loop.create_task(self.registrar.run(), name="registrar"),
+            loop.create_task(self.placement.run(), name="placement"),
         ]
 
     def _address_of(self, server: str) -> str | None:

@@ -1,0 +1,186 @@
+"""The placement driver: replicas of dead servers are built elsewhere, new servers take their share.
+
+Every spanserver has one, and the one at the leader of the meta group works (F1, section 2.1, relies on it that the
+storage tier moves data for balance and after failures). A move is written down before it begins and deleted after it
+ended, so that the next driver goes on with it; two drivers at once do the same steps, which may be repeated.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from f1common.clock import Clock
+from f1common.config import PlacementSection
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client import SpanClient, Write
+from spanstore.client.groups import GroupAdmin
+from spanstore.paxos.configuration import server_of
+from spanstore.placement.balance import GroupState, Health, Move, ServerState, Why, plan
+from spanstore.placement.directory import Directory
+from spanstore.placement.range_map import META_GROUP, SYSTEM_TABLE_ID
+from spanstore.runtime.registrar import Registrar
+from spanstore.runtime.spanserver import SpanServer
+
+_log = logging.getLogger(__name__)
+
+_MOVE_KEY = tuples.encode((SYSTEM_TABLE_ID, "replica_move"))
+_SILENT_US = 2_000_000
+_SETTLE_US = 10_000_000
+_STEP_TIMEOUT_S = 600.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a driver remembers of a server: when it last answered, and since when it lacks which members."""
+
+    answered_us: int
+    lacks: dict[str, int]
+
+
+class PlacementDriver:
+    """One task for each spanserver."""
+
+    def __init__(
+        self, server: SpanServer, client: SpanClient, registrar: Registrar, clock: Clock, config: PlacementSection
+    ) -> None:
+        self._server = server
+        self._client = client
+        self._registrar = registrar
+        self._clock = clock
+        self._config = config
+        self._seen: dict[str, _Seen] = {}
+        self.moves = 0
+        """Moves that this driver has carried out."""
+
+    async def run(self) -> None:
+        """Look at the cluster, and move what has to move, until cancelled."""
+        while True:
+            await asyncio.sleep(self._config.period_ms / 1000)
+            meta = self._server.groups.get(META_GROUP)
+            if meta is None or not meta.is_serving_leader():
+                self._seen.clear()  # what it saw earlier says nothing about how long a server has been silent
+                continue
+            try:
+                await self._once()
+            except F1Error as error:
+                _log.warning("placement: %s", error)
+
+    async def _once(self) -> None:
+        """Carry on the move that is written down, or find one and carry it out."""
+        move = await self._written()
+        if move is None:
+            servers, groups = self._look(await self._client.status(), self._registrar.view())
+            move = plan(servers, groups, rebalance=self._config.rebalance)
+            if move is None:
+                return
+            await self._client.commit([Write(_MOVE_KEY, _encode(move))])
+            _log.info("group %d: its replica moves from %s to %s: %s", move.group, move.old, move.new, move.why)
+        try:
+            await self._carry_out(move)
+            self.moves += 1
+        except F1Error as error:
+            _log.warning("group %d: its replica does not move from %s to %s: %s", move.group, move.old, move.new, error)
+            await self._give_up(move)
+        await self._client.commit([Write(_MOVE_KEY, None)])
+
+    async def _written(self) -> Move | None:
+        value = (await self._client.read([_MOVE_KEY])).values()[0]
+        return None if value is None else _decode(value)
+
+    async def _carry_out(self, move: Move) -> None:
+        admin = GroupAdmin(self._client, timeout_s=_STEP_TIMEOUT_S)
+        if move.old == move.new:
+            await admin.rebuild(move.group, move.new)
+        elif move.votes:
+            await admin.replace(move.group, move.old, move.new)
+        else:
+            await admin.add_learner(move.group, move.new)
+            if (await admin.members(move.group)).of(move.old) is not None:
+                await admin.remove(move.group, move.old)
+
+    async def _give_up(self, move: Move) -> None:
+        """Take away the replica that came for a move and cannot vote, so that the group is as it was."""
+        if not move.votes or move.old == move.new:
+            return
+        admin = GroupAdmin(self._client, timeout_s=10.0)
+        try:
+            members = await admin.members(move.group)
+            if members.of(move.new) in members.learners:
+                await admin.remove(move.group, move.new)
+        except F1Error as error:
+            _log.warning("group %d: the new replica at %s stays: %s", move.group, move.new, error)
+
+    # ------------------------------------------------------------------ what is known
+
+    def _look(
+        self, answers: dict[str, pb.StatusReply | F1Error], directory: Directory
+    ) -> tuple[list[ServerState], list[GroupState]]:
+        now = self._clock.sample().boot_us
+        members = _members(answers, directory)
+        by_address = {server.address: name for name, server in directory.servers.items()}
+        states = []
+        for address, name in sorted(by_address.items(), key=lambda item: item[1]):
+            answer = answers.get(address)
+            reply = answer if isinstance(answer, pb.StatusReply) and answer.name == name else None
+            states.append(self._server_state(name, directory.servers[name].zone, reply, members, now))
+        return states, list(members.values())
+
+    def _server_state(
+        self, name: str, zone: str, reply: pb.StatusReply | None, members: dict[int, GroupState], now: int
+    ) -> ServerState:
+        seen = self._seen.setdefault(name, _Seen(now, {}))
+        if reply is None:
+            silent = now - seen.answered_us
+            after = self._config.replace_after_ms * 1000
+            dead = bool(after) and silent >= after
+            health = Health.DEAD if dead else Health.SILENT if silent >= _SILENT_US else Health.UP
+            return ServerState(name, zone, health, holds=_all_of(name, members))
+        seen.answered_us = now
+        held = {group.group: group.member for group in reply.groups}
+        return ServerState(name, zone, holds=self._holds(seen, _all_of(name, members), held, now))
+
+    def _holds(self, seen: _Seen, wanted: dict[int, str], held: dict[int, str], now: int) -> dict[int, str]:
+        """Return what a server holds of what it should, and what it has lacked for a short time only.
+
+        A member that has just been added is not there before its leader writes to it, and one that fetches its state
+        may not show.
+        """
+        lacks = {member for group, member in wanted.items() if held.get(group) != member}
+        seen.lacks = {member: seen.lacks.get(member, now) for member in lacks}
+        lost = {member for member, since in seen.lacks.items() if now - since >= _SETTLE_US}
+        return {group: member for group, member in wanted.items() if member not in lost}
+
+
+def _members(answers: dict[str, pb.StatusReply | F1Error], directory: Directory) -> dict[int, GroupState]:
+    """Return the members of every group by its leader; a group without one is left alone."""
+    found = {}
+    for answer in answers.values():
+        for view in answer.groups if isinstance(answer, pb.StatusReply) else ():
+            if view.role == "leader" and view.lease_valid:
+                found[view.group] = GroupState(view.group, tuple(view.voters), tuple(view.learners))
+    return {number: found[number] for number in sorted(found) if number in directory.groups}
+
+
+def _all_of(server: str, members: dict[int, GroupState]) -> dict[int, str]:
+    return {
+        number: member
+        for number, group in members.items()
+        for member in group.voters + group.learners
+        if server_of(member) == server
+    }
+
+
+def _encode(move: Move) -> bytes:
+    return msgspec.msgpack.encode((move.group, move.old, move.new, move.votes, move.why.value))
+
+
+def _decode(value: bytes) -> Move:
+    try:
+        group, old, new, votes, why = msgspec.msgpack.decode(value, type=tuple[int, str, str, bool, str])
+        return Move(group, old, new, votes, Why(why))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise F1Error(Code.DATA_CORRUPTION, f"the record of a replica's move cannot be read: {error}") from error
