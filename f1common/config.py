@@ -11,7 +11,6 @@ test. The sections are plain values that may also be built in code: relations ar
 
 import difflib
 import tomllib
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +18,12 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
-from msgspec.structs import FieldInfo
 
+from f1common.config_text import ADDRESS_OR_NONE, NAME, annotation_of, default_text, is_text, permitted_text
 from f1common.errors import Code, F1Error
 
 ENV_PREFIX = "F1_"
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-_ADDRESS_OR_NONE = r"^(.+:[0-9]{1,5})?$"
 _DAY_MS = 86_400_000
 _KIB = 1 << 10
 _MIB = 1 << 20
@@ -52,14 +49,14 @@ def _hint(name: str, known: Sequence[str]) -> str:
 class ServerSection(Struct, frozen=True, kw_only=True):
     """This process: its name, where it listens and where it keeps its data."""
 
-    name: Annotated[str, Meta(pattern=_NAME, description="Name of the process, unique in the cluster.")]
-    zone: Annotated[str, Meta(pattern=_NAME, description="Failure zone that the process runs in.")]
+    name: Annotated[str, Meta(pattern=NAME, description="Name of the process, unique in the cluster.")]
+    zone: Annotated[str, Meta(pattern=NAME, description="Failure zone that the process runs in.")]
     host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port for clients and peers; 0 takes a free one.")]
     advertise: Annotated[
         str,
         Meta(
-            pattern=_ADDRESS_OR_NONE,
+            pattern=ADDRESS_OR_NONE,
             description="Address that f1servers and slaves tell others to reach them at, if not `host` and `port`.",
         ),
     ] = ""
@@ -142,6 +139,18 @@ class PaxosSection(Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=0, le=100_000_000, description="Applied log entries kept, so that a restarted follower can catch up."),
     ] = 10_000
+    log_hold_entries: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000_000,
+            description="Log entries kept at most for a replica that is down; then it must fetch the state instead.",
+        ),
+    ] = 200_000
+    log_hold_bytes: Annotated[
+        int,
+        Meta(ge=64 * _KIB, le=1024 * _GIB, description="Bytes of log kept at most for a replica that is down."),
+    ] = 256 * _MIB
 
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
@@ -160,6 +169,11 @@ class PaxosSection(Struct, frozen=True, kw_only=True):
                 f"paxos.max_inflight_bytes ({self.max_inflight_bytes}) must be at least paxos.max_batch_bytes "
                 f"({self.max_batch_bytes})",
                 self.max_inflight_bytes >= self.max_batch_bytes,
+            ),
+            (
+                f"paxos.log_hold_entries ({self.log_hold_entries}) must be at least paxos.log_keep_entries "
+                f"({self.log_keep_entries})",
+                self.log_hold_entries >= self.log_keep_entries,
             ),
         )
 
@@ -194,6 +208,19 @@ class StorageSection(Struct, frozen=True, kw_only=True):
     scan_processes: Annotated[
         int, Meta(ge=0, le=256, description="Sibling processes for bulk scans; 0 scans in the spanserver itself.")
     ] = 1
+    transfer_chunk_bytes: Annotated[
+        int, Meta(ge=_KIB, le=16 * _MIB, description="Bytes of a group's state that are read and sent at a time.")
+    ] = 512 * _KIB
+    transfer_bytes_per_s: Annotated[
+        int,
+        Meta(ge=0, le=100 * _GIB, description="Bytes a second of one transfer of state, at most; 0: no limit."),
+    ] = 32 * _MIB
+    transfers_in: Annotated[
+        int, Meta(ge=1, le=64, description="Replicas of this server that fetch their state at the same time, at most.")
+    ] = 1
+    transfers_out: Annotated[
+        int, Meta(ge=1, le=64, description="Replicas elsewhere that fetch state from this server at the same time.")
+    ] = 2
 
 
 class PlacementSection(Struct, frozen=True, kw_only=True):
@@ -300,8 +327,8 @@ class LimitsSection(Struct, frozen=True, kw_only=True):
 class ClusterServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A spanserver of the cluster."""
 
-    name: Annotated[str, Meta(pattern=_NAME)]
-    zone: Annotated[str, Meta(pattern=_NAME)]
+    name: Annotated[str, Meta(pattern=NAME)]
+    zone: Annotated[str, Meta(pattern=NAME)]
     address: Annotated[str, Meta(pattern=r"^.+:[0-9]{1,5}$")]
 
 
@@ -330,7 +357,7 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
     """The topology that a new cluster starts with; the same in the files of all its processes."""
 
     cluster_id: Annotated[
-        str, Meta(pattern=_NAME, description="Name of the cluster; a data directory of another one is refused.")
+        str, Meta(pattern=NAME, description="Name of the cluster; a data directory of another one is refused.")
     ]
     servers: Annotated[
         tuple[ClusterServer, ...],
@@ -355,7 +382,7 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
     master: Annotated[
         str,
         Meta(
-            pattern=_ADDRESS_OR_NONE,
+            pattern=ADDRESS_OR_NONE,
             description="Address of the master, as `host:port`; empty: no slaves, all queries run on f1servers.",
         ),
     ] = ""
@@ -515,7 +542,7 @@ class _Given:
                 except msgspec.ValidationError as error:
                     self.problems.append(_bad_value(f"{name}.{key}", value, field.type, origin, error))
             elif field.required:
-                self.problems.append(f"{name}.{key} is missing: {_permitted(field.type)}")
+                self.problems.append(f"{name}.{key} is missing: {permitted_text(field.type)}")
         if len(self.problems) > before:
             return None
         try:
@@ -533,7 +560,7 @@ class _Given:
         """Add a value written as text: TOML if its type is not text itself."""
         field = self._fields.get(section, {}).get(key)
         value: object = text
-        if field is not None and not _is_text(field.type):
+        if field is not None and not is_text(field.type):
             try:
                 value = tomllib.loads(f"value = {text}")["value"]
             except tomllib.TOMLDecodeError:
@@ -565,43 +592,7 @@ def _bad_value(key: str, value: object, kind: object, origin: str, error: msgspe
     # For lists msgspec tells where inside the value; for single values the permitted range says more than it does.
     _, inside, place = str(error).partition(" - at `$")
     detail = f" ({error})" if inside and place != "`" else ""
-    return f"{key} = {value!r} (from {origin}): expected {_permitted(kind)}{detail}"
-
-
-def _annotation(kind: Any) -> tuple[Any, Meta]:
-    """Split an annotated type into the type and its constraints."""
-    if typing.get_origin(kind) is Annotated:
-        base, meta = typing.get_args(kind)
-        return base, meta
-    return kind, Meta()
-
-
-def _is_text(kind: Any) -> bool:
-    base, _ = _annotation(kind)
-    return base is str or typing.get_origin(base) is Literal
-
-
-def _permitted(kind: Any) -> str:
-    """Say in words what a key may hold."""
-    base, meta = _annotation(kind)
-    if typing.get_origin(base) is Literal:
-        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(base))
-    if base is int:
-        return f"an integer from {meta.ge} to {meta.le}"
-    if typing.get_origin(base) is tuple:
-        item = typing.get_args(base)[0]
-        return "a list of {" + ", ".join(field.name for field in msgspec.structs.fields(item)) + "}"
-    if meta.pattern == _ADDRESS_OR_NONE:
-        return "`host:port` or empty"
-    if meta.pattern == _NAME:
-        return "a name of letters, digits, '.', '_' and '-'"
-    return "text, not empty"
-
-
-def _default(field: FieldInfo) -> str:
-    if field.required:
-        return "required"
-    return f"`{field.default}`" if isinstance(field.default, int) else f'`"{field.default}"`'
+    return f"{key} = {value!r} (from {origin}): expected {permitted_text(kind)}{detail}"
 
 
 def config_reference_markdown() -> str:
@@ -611,7 +602,9 @@ def config_reference_markdown() -> str:
         lines += (f"## `[{name}]`", "", (kind.__doc__ or "").strip(), "")
         lines += ("| key | default | permitted | meaning |", "|---|---|---|---|")
         for field in msgspec.structs.fields(kind):
-            _, meta = _annotation(field.type)
-            lines.append(f"| `{field.name}` | {_default(field)} | {_permitted(field.type)} | {meta.description} |")
+            _, meta = annotation_of(field.type)
+            lines.append(
+                f"| `{field.name}` | {default_text(field)} | {permitted_text(field.type)} | {meta.description} |"
+            )
         lines.append("")
     return "\n".join(lines)

@@ -768,6 +768,46 @@ class ScanChunk(_message.Message):
     last: bool
     def __init__(self, ipc: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., rows: _Optional[int] = ..., range: _Optional[int] = ..., resume: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
+class StateRequest(_message.Message):
+    __slots__ = ("protocol_version", "cluster_id", "receiver", "group", "probe", "base_index", "after")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    BASE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    cluster_id: str
+    receiver: str
+    group: int
+    probe: bool
+    base_index: int
+    after: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., receiver: _Optional[str] = ..., group: _Optional[int] = ..., probe: _Optional[bool] = ..., base_index: _Optional[int] = ..., after: _Optional[bytes] = ...) -> None: ...
+
+class StateChunk(_message.Message):
+    __slots__ = ("part", "applied_index", "payload", "checksum")
+    class Part(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        HEADER: _ClassVar[StateChunk.Part]
+        RECORDS: _ClassVar[StateChunk.Part]
+        ROWS: _ClassVar[StateChunk.Part]
+        END: _ClassVar[StateChunk.Part]
+    HEADER: StateChunk.Part
+    RECORDS: StateChunk.Part
+    ROWS: StateChunk.Part
+    END: StateChunk.Part
+    PART_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    part: StateChunk.Part
+    applied_index: int
+    payload: bytes
+    checksum: int
+    def __init__(self, part: _Optional[_Union[StateChunk.Part, str]] = ..., applied_index: _Optional[int] = ..., payload: _Optional[bytes] = ..., checksum: _Optional[int] = ...) -> None: ...
+
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -822,7 +862,7 @@ class GroupStatus(_message.Message):
     def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits")
+    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -833,6 +873,7 @@ class StatusReply(_message.Message):
     DISK_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_MAP_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
+    INSTALLING_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     cluster_id: str
@@ -843,4 +884,19 @@ class StatusReply(_message.Message):
     disk_used_bytes: int
     disk_map_bytes: int
     commits: int
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ...) -> None: ...
+    installing: _containers.RepeatedCompositeFieldContainer[InstallingStatus]
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ...) -> None: ...
+
+class InstallingStatus(_message.Message):
+    __slots__ = ("group", "source", "received_bytes", "base_index", "note")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BASE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    source: str
+    received_bytes: int
+    base_index: int
+    note: str
+    def __init__(self, group: _Optional[int] = ..., source: _Optional[str] = ..., received_bytes: _Optional[int] = ..., base_index: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...

@@ -49,6 +49,11 @@ class SpanServerStub:
                 request_serializer=f1common_dot_pb_dot_spanstore__pb2.ScanRequest.SerializeToString,
                 response_deserializer=f1common_dot_pb_dot_spanstore__pb2.ScanChunk.FromString,
                 _registered_method=True)
+        self.FetchState = channel.unary_stream(
+                '/f1.span.SpanServer/FetchState',
+                request_serializer=f1common_dot_pb_dot_spanstore__pb2.StateRequest.SerializeToString,
+                response_deserializer=f1common_dot_pb_dot_spanstore__pb2.StateChunk.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/f1.span.SpanServer/Status',
                 request_serializer=f1common_dot_pb_dot_spanstore__pb2.StatusRequest.SerializeToString,
@@ -85,6 +90,13 @@ class SpanServerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchState(self, request, context):
+        """The state of a group, for a replica that its log cannot help any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -115,6 +127,11 @@ def add_SpanServerServicer_to_server(servicer, server):
                     servicer.Scan,
                     request_deserializer=f1common_dot_pb_dot_spanstore__pb2.ScanRequest.FromString,
                     response_serializer=f1common_dot_pb_dot_spanstore__pb2.ScanChunk.SerializeToString,
+            ),
+            'FetchState': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchState,
+                    request_deserializer=f1common_dot_pb_dot_spanstore__pb2.StateRequest.FromString,
+                    response_serializer=f1common_dot_pb_dot_spanstore__pb2.StateChunk.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -208,6 +225,33 @@ class SpanServer:
             '/f1.span.SpanServer/Scan',
             f1common_dot_pb_dot_spanstore__pb2.ScanRequest.SerializeToString,
             f1common_dot_pb_dot_spanstore__pb2.ScanChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/f1.span.SpanServer/FetchState',
+            f1common_dot_pb_dot_spanstore__pb2.StateRequest.SerializeToString,
+            f1common_dot_pb_dot_spanstore__pb2.StateChunk.FromString,
             options,
             channel_credentials,
             insecure,

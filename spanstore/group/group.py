@@ -20,6 +20,7 @@ from f1common.clock import Now
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
+from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.config import GroupConfig
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
@@ -136,6 +137,7 @@ class Group:
         self._outbox = Outbox(self._not_leader)
         self._tenure: Tenure | None = None
         self._follower_safe = FollowerSafeTime()
+        self._whole_from = load_whole_from(reader, group)
         self._reads: list[Ticket] = []
         self._effects = Effects()
         self._done: list[Done] = []
@@ -266,7 +268,8 @@ class Group:
         self._follow_role()
         index, ts = self.replica.safe
         self._follower_safe.learn(index, ts)
-        self._follower_safe.applied(self.state.applied.index)
+        if self.state.applied.index >= self._whole_from:
+            self._follower_safe.applied(self.state.applied.index)
         if self._tenure is not None:
             self._maybe_open(now)
             self._tenure.release_visible(now)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import grpc.aio
@@ -33,6 +33,8 @@ from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.runtime.state_source import StateSource
+from spanstore.runtime.transfer import Transfers
 from spanstore.scan.service import ScanService
 from spanstore.scan.source import Source
 from spanstore.txn.commands import TxnRef, Write
@@ -74,6 +76,8 @@ def group_config(config: Config) -> GroupConfig:
             max_accept_bytes=paxos.max_batch_bytes,
             max_inflight_bytes=paxos.max_inflight_bytes,
             log_keep_entries=paxos.log_keep_entries,
+            log_hold_entries=paxos.log_hold_entries,
+            log_hold_bytes=paxos.log_hold_bytes,
         ),
         turn_max_bytes=storage.turn_max_bytes,
         txn_idle_us=storage.txn_idle_ms * 1000,
@@ -103,6 +107,7 @@ class SpanProcess:
         draining: asyncio.Event | None = None,
         scan_source: Source | None = None,
         on_applied: Callable[[int, Done], None] | None = None,
+        on_installed: Callable[[int, int], None] | None = None,
     ) -> None:
         """Load the replicas. Without a ``scan_source``, such as a pool of processes, scans run in this process.
 
@@ -134,6 +139,18 @@ class SpanProcess:
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
+        self.transfers = Transfers(
+            self.server,
+            engine,
+            channels,
+            self.registrar,
+            cluster_id=topology.cluster_id,
+            at_once=config.storage.transfers_in,
+            on_installed=on_installed,
+        )
+        source = StateSource(
+            config.server.name, topology.cluster_id, engine, self.server.groups.__contains__, config.storage
+        )
         scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock))
         self._handed_over = asyncio.Event()
         self._servicer = SpanServicer(
@@ -141,6 +158,8 @@ class SpanProcess:
             engine,
             clock,
             scans.scan,
+            source=source,
+            installing=self.transfers.status,
             directory=self.registrar.view,
             hello=self._birth.hello,
             draining=draining,
@@ -156,7 +175,8 @@ class SpanProcess:
         stubs.add_SpanServerServicer_to_server(self._servicer, server)
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._drive(), name="driver"),
+            loop.create_task(self._guard(self.server.run()), name="driver"),
+            loop.create_task(self._guard(self.transfers.run()), name="transfers"),
             loop.create_task(self._resolver.run(), name="resolver"),
             loop.create_task(self._begin(), name="bootstrap"),
             loop.create_task(self.registrar.run(), name="registrar"),
@@ -166,9 +186,9 @@ class SpanProcess:
     def _address_of(self, server: str) -> str | None:
         return self.registrar.address_of(server)
 
-    async def _drive(self) -> None:
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await self.server.run()
+            await work
         except Exception as error:
             # Whatever it is, the replicas' memory cannot be trusted any more, and a server without a driver is silent.
             _log.error("the replicas of %s have crashed", self.server.name, exc_info=error)

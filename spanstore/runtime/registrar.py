@@ -49,6 +49,12 @@ class Registrar:
         found = self.directory.servers.get(server)
         return None if found is None else found.address
 
+    def servers_of(self, group: int) -> list[str]:
+        """Return the servers that may have a replica of a group: its members as far as is known, then all others."""
+        known = self.directory
+        members = [*known.voters(group), *known.learners(group)] if group in known.groups else []
+        return members + sorted(known.servers.keys() - set(members))
+
     def is_server(self, name: str) -> bool:
         """Tell whether a server of that name belongs to the cluster, as far as is known."""
         return name in self.directory.servers

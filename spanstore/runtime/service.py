@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,6 +21,8 @@ from spanstore.placement.directory import Directory
 from spanstore.runtime.birth import Hello
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.spanserver import SpanServer
+from spanstore.runtime.state_source import StateSource
+from spanstore.runtime.transfer import Progress
 from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, request_from_pb
 
 _DEFAULT_TIMEOUT_MS = 10_000
@@ -38,6 +41,8 @@ class SpanServicer(stubs.SpanServerServicer):
         clock: Clock,
         scanner: Scanner,
         *,
+        source: StateSource,
+        installing: Callable[[], list[Progress]],
         directory: Callable[[], Directory],
         hello: Callable[[], Hello],
         draining: asyncio.Event | None = None,
@@ -55,6 +60,8 @@ class SpanServicer(stubs.SpanServerServicer):
         self._scanner = scanner
         self._directory = directory
         self._hello = hello
+        self._source = source
+        self._installing = installing
 
     @maps_errors
     async def Session(self, request_iterator: Any, context: Any) -> None:
@@ -123,6 +130,12 @@ class SpanServicer(stubs.SpanServerServicer):
         await self._scanner(request, context)
 
     @maps_errors
+    async def FetchState(self, request: pb.StateRequest, context: Any) -> None:
+        """Stream the state of a group to a replica that its log cannot help."""
+        check_version(f"spanserver {request.receiver}", request.protocol_version, PROTOCOL_VERSION)
+        await self._source.serve(request, context)
+
+    @maps_errors
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Tell how this server and its replicas are."""
         server = self._server
@@ -140,6 +153,7 @@ class SpanServicer(stubs.SpanServerServicer):
             disk_used_bytes=int(info.get("used_bytes", 0)),
             disk_map_bytes=int(info.get("map_bytes", 0)),
             commits=int(info.get("commits", 0)),
+            installing=[pb.InstallingStatus(**asdict(progress)) for progress in self._installing()],
         )
 
     def _range_map(self) -> pb.RangeMapReply:

@@ -19,6 +19,7 @@ from f1common.errors import Code, F1Error
 from f1common.rpc.queues import Inbox
 from spanstore.engine import keyspace
 from spanstore.engine.base import Engine, Reader, WriteBatch
+from spanstore.group.checkpoint import load_installing
 from spanstore.group.config import GroupConfig
 from spanstore.group.group import Group, Outgoing
 from spanstore.group.members import is_later_life, load_lives, put_life
@@ -124,7 +125,9 @@ class SpanServer:
             if founder:
                 self._note_founded()
             for number, (member, alive) in sorted(self._lives.items()):
-                if alive:
+                if alive and load_installing(reader, number) is not None:
+                    self.absent.add(number)
+                elif alive:
                     self.groups[number] = self._loaded(number, member, reader)
 
     async def found(self) -> None:

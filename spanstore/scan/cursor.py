@@ -8,6 +8,7 @@ from typing import Self
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
+from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.storage import load_applied
 from spanstore.mvcc.versions import scan_versions, split_version_key
 from spanstore.scan.decode import Decoder, Rows
@@ -38,10 +39,12 @@ class Step:
 def check_applied(reader: Reader, plan: ScanPlan) -> None:
     """Refuse a view that lacks what the timestamp of ``plan`` needs. Raises F1Error UNAVAILABLE."""
     applied = load_applied(reader, plan.group).index
-    if applied < plan.min_index:
+    # Since the timestamp settled, the replica may have been installed from another: then its rows are ahead at first.
+    needed = max(plan.min_index, load_whole_from(reader, plan.group))
+    if applied < needed:
         raise F1Error(
             Code.UNAVAILABLE,
-            f"this view of group {plan.group} has applied {applied}, the scan needs {plan.min_index}; try again",
+            f"this view of group {plan.group} has applied {applied}, the scan needs {needed}; try again",
         )
 
 

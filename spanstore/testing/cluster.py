@@ -24,6 +24,7 @@ from spanstore.client import SpanClient
 from spanstore.engine import keyspace
 from spanstore.engine.keyspace import Subspace
 from spanstore.engine.memory import MemoryEngine
+from spanstore.group import checkpoint
 from spanstore.group.group import Group
 from spanstore.group.state import Done
 from spanstore.placement.range_map import spread_tables
@@ -37,7 +38,6 @@ TABLES = 16
 
 _RESPAWN_US = 300_000
 _MAX_KEPT = 3
-_STATE = (Subspace.APPLIED, Subspace.META, Subspace.DATA, Subspace.PREPARED, Subspace.OUTCOME, Subspace.FINISHED)
 
 
 @dataclass(slots=True)
@@ -62,6 +62,10 @@ class SimCluster:
         self.applied: list[Applied | Installed] = []
         self.processes: dict[str, SpanProcess] = {}
         self.engines: dict[str, MemoryEngine] = {}
+        self.transfers = 0
+        """How often the state of a replica was installed from another."""
+        self.resumed = 0
+        """How often a server started whose replica had the records of such a state, and some of the rows."""
         self._cluster = self._describe()
 
     def _describe(self) -> ClusterSection:
@@ -98,8 +102,13 @@ class SimCluster:
             command = done.payload()
             self.applied.append(Applied(env.name, env.incarnation, group, done.index, command))
 
-        process = SpanProcess(config, engine, env.clock, channels, env.rng, on_applied=record)
+        def installed(group: int, index: int) -> None:
+            self.transfers += 1
+            self.applied.append(Installed(env.name, env.incarnation, group, index))
+
+        process = SpanProcess(config, engine, env.clock, channels, env.rng, on_applied=record, on_installed=installed)
         self.processes[env.name] = process
+        self.resumed += sum(progress.base_index > 0 for progress in process.transfers.status())
         for number, replica in sorted(process.server.groups.items()):
             # The last entries before a crash may have been applied without anybody hearing of it.
             self.applied.append(Installed(env.name, env.incarnation, number, replica.state.applied.index))
@@ -148,7 +157,11 @@ class SimCluster:
     def replicas(self, group: int) -> list[tuple[str, Group]]:
         """Return the replicas of a group in all running servers."""
         found = [(name, self.running(name)) for name in self.names]
-        return [(name, process.server.groups[group]) for name, process in found if process is not None]
+        return [
+            (name, process.server.groups[group])
+            for name, process in found
+            if process is not None and group in process.server.groups
+        ]
 
     def unsettled(self) -> str:
         """Say what keeps the replicas from being all alike and at rest; nothing once they are."""
@@ -177,5 +190,8 @@ class SimCluster:
         """Return everything that the log of a group has made of the disk of a server."""
         with self.engines[name].snapshot() as reader:
             return {
-                key: value for space in _STATE for key, value in reader.scan(*keyspace.subspace_range(group, space))
+                key: value
+                for space in checkpoint.STATE
+                for key, value in reader.scan(*keyspace.subspace_range(group, space))
+                if space is not Subspace.META or not checkpoint.is_local(key)
             }

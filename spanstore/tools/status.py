@@ -26,7 +26,10 @@ class Format(Enum):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """One spanserver; ``error`` tells why it does not answer, and the rest is empty then."""
+    """One spanserver; ``error`` tells why it does not answer, and the rest is empty then.
+
+    ``installing`` says of each replica that fetches its state from another server how far it has come.
+    """
 
     name: str
     zone: str
@@ -36,6 +39,7 @@ class ServerRow(msgspec.Struct, frozen=True):
     replicas: int
     commits: int
     disk_used_bytes: int
+    installing: tuple[str, ...]
     error: str
 
 
@@ -101,7 +105,7 @@ def summarise(answers: Mapping[str, pb.StatusReply | F1Error]) -> Status:
 
 def _server_row(address: str, answer: pb.StatusReply | F1Error) -> ServerRow:
     if isinstance(answer, F1Error):
-        return ServerRow("", "", address, "", 0, 0, 0, 0, str(answer))
+        return ServerRow("", "", address, "", 0, 0, 0, 0, (), str(answer))
     return ServerRow(
         name=answer.name,
         zone=answer.zone,
@@ -111,8 +115,14 @@ def _server_row(address: str, answer: pb.StatusReply | F1Error) -> ServerRow:
         replicas=len(answer.groups),
         commits=answer.commits,
         disk_used_bytes=answer.disk_used_bytes,
+        installing=tuple(_installing(item) for item in answer.installing),
         error="",
     )
+
+
+def _installing(item: pb.InstallingStatus) -> str:
+    text = f"group {item.group} fetches its state from {item.source}: {item.received_bytes / _MIB:.1f} MiB so far"
+    return f"{text} ({item.note})" if item.note else text
 
 
 def _leads(group: pb.GroupStatus) -> bool:
@@ -144,7 +154,8 @@ def _print_tables(status: Status) -> None:
     for row in status.servers:
         used = f"{row.disk_used_bytes / _MIB:.1f}"
         numbers = ("", "", "") if row.error else (f"{row.leads}/{row.replicas}", str(row.commits), used)
-        servers.add_row(row.name, row.zone, row.address, *numbers, f"[red]{escape(row.error)}[/]")
+        remark = f"[red]{escape(row.error)}[/]" if row.error else escape("; ".join(row.installing))
+        servers.add_row(row.name, row.zone, row.address, *numbers, remark)
     groups = _table("", "group", "leader", "ballot", "chosen", "safe lag ms", "prepared", "locked", "held back by")
     for group in status.groups:
         groups.add_row(

@@ -57,6 +57,8 @@ class Stats:
     unknown: int
     faults: int
     entries: int
+    transfers: int
+    resumed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,15 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     watching.cancel()
     require([*_check(cluster, workload, history, final), *leases.violations])
     counts = {status: sum(op.status is status for op in ops) for status in Status}
-    return Stats(counts[Status.OK], counts[Status.FAIL], counts[Status.UNKNOWN], len(plan), len(cluster.applied))
+    return Stats(
+        ok=counts[Status.OK],
+        failed=counts[Status.FAIL],
+        unknown=counts[Status.UNKNOWN],
+        faults=len(plan),
+        entries=len(cluster.applied),
+        transfers=cluster.transfers,
+        resumed=cluster.resumed,
+    )
 
 
 async def _bounded(task: asyncio.Task[_T], what: str) -> _T:

@@ -63,6 +63,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     heartbeat_ms: int = 200
     election_timeout_ms: int = 700
     log_keep_entries: int = 10_000
+    log_hold_entries: int = 200_000
+    transfer_chunk_bytes: int = 512 << 10
+    transfer_bytes_per_s: int = 0
     max_batch_bytes: int = 1 << 20
     txn_idle_ms: int = 10_000
 
@@ -97,12 +100,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             heartbeat_ms=self.heartbeat_ms,
             election_timeout_ms=self.election_timeout_ms,
             log_keep_entries=self.log_keep_entries,
+            log_hold_entries=max(self.log_hold_entries, self.log_keep_entries),
             max_batch_bytes=self.max_batch_bytes,
         )
 
     def storage(self) -> StorageSection:
         """Return the settings of storage and transactions."""
-        return StorageSection(txn_idle_ms=self.txn_idle_ms)
+        return StorageSection(
+            txn_idle_ms=self.txn_idle_ms,
+            transfer_chunk_bytes=self.transfer_chunk_bytes,
+            transfer_bytes_per_s=self.transfer_bytes_per_s,
+        )
 
     def world(self, tolerated: tuple[type[BaseException], ...]) -> WorldConfig:
         """Return the parameters of the world; nodes may exit with ``tolerated`` errors."""

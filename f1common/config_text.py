@@ -1,0 +1,49 @@
+"""What a key of the configuration may hold, in words: for messages and for ``docs/config.md``."""
+
+import typing
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import FieldInfo
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+ADDRESS_OR_NONE = r"^(.+:[0-9]{1,5})?$"
+
+
+def annotation_of(kind: Any) -> tuple[Any, Meta]:
+    """Split an annotated type into the type and its constraints."""
+    if typing.get_origin(kind) is Annotated:
+        base, meta = typing.get_args(kind)
+        return base, meta
+    return kind, Meta()
+
+
+def is_text(kind: Any) -> bool:
+    """Tell whether values of a type are written as they are."""
+    base, _ = annotation_of(kind)
+    return base is str or typing.get_origin(base) is Literal
+
+
+def permitted_text(kind: Any) -> str:
+    """Say in words what a key may hold."""
+    base, meta = annotation_of(kind)
+    if typing.get_origin(base) is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(base))
+    if base is int:
+        return f"an integer from {meta.ge} to {meta.le}"
+    if typing.get_origin(base) is tuple:
+        item = typing.get_args(base)[0]
+        return "a list of {" + ", ".join(field.name for field in msgspec.structs.fields(item)) + "}"
+    if meta.pattern == ADDRESS_OR_NONE:
+        return "`host:port` or empty"
+    if meta.pattern == NAME:
+        return "a name of letters, digits, '.', '_' and '-'"
+    return "text, not empty"
+
+
+def default_text(field: FieldInfo) -> str:
+    """Say in words what a key has without a value."""
+    if field.required:
+        return "required"
+    return f"`{field.default}`" if isinstance(field.default, int) else f'`"{field.default}"`'
