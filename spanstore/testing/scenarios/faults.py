@@ -11,7 +11,7 @@ from typing import assert_never
 
 from f1common.errors import Code
 from spanstore.testing.cluster import SimCluster
-from spanstore.testing.scenarios.scenario import COMMON_FAULTS, OWN_FAULTS, Scenario
+from spanstore.testing.scenarios.scenario import AIMED_FAULTS, COMMON_FAULTS, OWN_FAULTS, Scenario
 from spanstore.testing.sim import World, nemesis
 
 _BOUNCE_US = 10_000
@@ -35,6 +35,14 @@ class ClientCrash:
 @dataclass(frozen=True, slots=True)
 class Reboot:
     """A machine loses its power; its boot clock starts at zero when it is back."""
+
+    node: str
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A server is cut off for so long that the others' logs go on without it, whatever else happens to it."""
 
     node: str
     duration_us: int
@@ -90,7 +98,7 @@ class DiskFull:
     duration_us: int
 
 
-OwnFault = HandOver | ClientCrash | Reboot | Bounce | Blackout | DiskError | DiskFull | LinkCut | LeaderCut
+OwnFault = HandOver | ClientCrash | Reboot | Absence | Bounce | Blackout | DiskError | DiskFull | LinkCut | LeaderCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ class Planned:
 def draw_plan(scenario: Scenario, servers: Sequence[str], clients: Sequence[str]) -> list[Planned]:
     """Draw the faults of the safety phase."""
     common = tuple((kind, weight) for kind, weight in scenario.faults if kind in COMMON_FAULTS)
-    own = [(kind, weight) for kind, weight in scenario.faults if kind in OWN_FAULTS]
+    own = [(kind, weight) for kind, weight in scenario.faults if kind in OWN_FAULTS + AIMED_FAULTS]
     total = sum(weight for _, weight in scenario.faults)
     plan: list[Planned] = []
     if common:
@@ -159,6 +167,8 @@ def _own_fault(
             return Blackout(tuple(rng.sample(list(servers), len(servers))), lasting_us)
         case "bounce":
             return Bounce(node)
+        case "absence":
+            return Absence(node, 1_000_000 + lasting_us)
         case "leader_cut":
             kept = tuple(sorted(rng.sample(list(clients), len(clients) // 2)))
             return LeaderCut(rng.randrange(8), kept, rng.random() < 0.7, lasting_us)
@@ -197,6 +207,9 @@ def _strike(world: World, cluster: SimCluster, fault: OwnFault) -> None:
         case Reboot(node, duration_us):
             world.crash(node, silent=True)
             world.net.later(duration_us, _boot, world, node)
+        case Absence(node, duration_us):
+            others = [name for name in sorted(world.nodes) if name != node]
+            _cut(world, [pair for other in others for pair in ((node, other), (other, node))], duration_us)
         case Bounce(node):
             world.crash(node)
             world.net.later(_BOUNCE_US, world.restart, node)

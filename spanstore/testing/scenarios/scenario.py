@@ -40,6 +40,9 @@ OWN_FAULTS = (
 )
 """Faults of :mod:`spanstore.testing.scenarios.faults`."""
 
+AIMED_FAULTS = ("absence",)
+"""Faults that no seed draws, for scenarios that are aimed at something."""
+
 PEER_METHOD = "/f1.span.SpanServer/Peer"
 
 
