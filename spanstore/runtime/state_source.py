@@ -125,7 +125,8 @@ class _Transfer:
         self._number += 1
         chunk = pb.StateChunk(part=part.name, applied_index=applied, payload=payload, checksum=checksum)
         try:
-            await asyncio.wait_for(self._context.write(chunk), _TAKE_S)
+            async with asyncio.timeout(_TAKE_S):
+                await self._context.write(chunk)
         except TimeoutError as error:
             raise F1Error(Code.DEADLINE_EXCEEDED, f"{self._request.receiver} stands still") from error
         rate = self._source.storage.transfer_bytes_per_s

@@ -336,7 +336,8 @@ class Stream:
     async def next(self) -> Chunk:
         """Return the next chunk. Raises F1Error: that of the source, UNAVAILABLE, DATA_CORRUPTION."""
         try:
-            message = await asyncio.wait_for(anext(self._messages, None), _SILENCE_S)
+            async with asyncio.timeout(_SILENCE_S):
+                message = await anext(self._messages, None)
         except TimeoutError as error:
             raise F1Error(Code.UNAVAILABLE, f"nothing came for {_SILENCE_S:g} s") from error
         except grpc.aio.AioRpcError as error:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from f1common.clock import ManualClock
+from f1common.config import StorageSection
 from f1common.pb import spanstore_pb2 as pb
 from f1common.rpc.batches import END_OF_STREAM
 from spanstore.engine.memory import MemoryEngine
@@ -14,6 +15,7 @@ from spanstore.runtime.birth import Hello
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer
+from spanstore.runtime.state_source import StateSource
 
 
 class Heard:
@@ -56,11 +58,14 @@ def servicer(heard: Heard, draining: asyncio.Event, handed_over: asyncio.Event) 
         raise AssertionError("nobody scans here")
 
     server = cast(SpanServer, heard)
+    engine = MemoryEngine()
     return SpanServicer(
         server,
-        MemoryEngine(),
+        engine,
         ManualClock(),
         scan,
+        source=StateSource("a", "tea", engine, lambda group: False, StorageSection()),
+        installing=list,
         directory=Directory,
         hello=lambda: Hello(b"", None),
         draining=draining,
