@@ -49,6 +49,10 @@ class ClusterConfig:
     paxos: PaxosSection = field(default_factory=PaxosSection)
     storage: StorageSection = field(default_factory=StorageSection)
     ack_before_sync: bool = False
+    leader_zone: str = ""
+    """Where all groups should be led; servers are in zones named by the last letters of their names."""
+    readers: int = 0
+    """How many of the servers, the last ones, have read-only replicas of all groups."""
 
 
 class SimCluster:
@@ -70,10 +74,15 @@ class SimCluster:
 
     def _describe(self) -> ClusterSection:
         ranges = spread_tables(self.groups, TABLES)
+        count = len(self.names) - self.config.readers
+        voters, readers = tuple(self.names[:count]), tuple(self.names[count:])
         return ClusterSection(
             cluster_id="sim",
             servers=tuple(ClusterServer(name=n, zone=n[-1], address=f"{n}:{_PORT}") for n in self.names),
-            groups=tuple(ClusterGroup(id=g, voters=tuple(self.names)) for g in self.groups),
+            groups=tuple(
+                ClusterGroup(id=g, voters=voters, readers=readers, preferred_zone=self.config.leader_zone)
+                for g in self.groups
+            ),
             ranges=tuple(ClusterRange(start=r.start.hex(), group=r.group) for r in ranges.ranges),
         )
 
