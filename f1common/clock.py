@@ -222,6 +222,41 @@ class KernelClock:
         return Now(boot, TTInterval(wall - max_error, wall + max_error))
 
 
+class HoldoverClock:
+    """A clock that goes on when its source no longer vouches for itself, with a bound that grows as clocks drift.
+
+    A spanserver must not stop because the kernel calls its clock unsynchronised: its replicas still vote and apply. The
+    last good interval is carried on by the boot clock, widened by ``drift_ppm`` of the time since, which keeps its
+    bound true as long as the boot clock drifts within its own. :attr:`failure` says why, for as long as it lasts.
+    """
+
+    __slots__ = ("_drift_ppm", "_last", "_source", "failure")
+
+    def __init__(self, source: Clock, drift_ppm: int) -> None:
+        """Take a source that works now. Raises F1Error CLOCK_SKEW if it does not."""
+        self._source = source
+        self._drift_ppm = drift_ppm
+        self._last = source.sample()
+        self.failure: F1Error | None = None
+        """What the source said when it was asked last, None if it gave the time."""
+
+    def sample(self) -> Now:
+        """Sample both clocks."""
+        try:
+            self._last = now = self._source.sample()
+            self.failure = None
+            return now
+        except F1Error as error:
+            if error.code is not Code.CLOCK_SKEW:
+                raise
+            self.failure = error
+        boot = boot_us()
+        passed = boot - self._last.boot_us
+        error_us = passed * self._drift_ppm // _PARTS_PER_MILLION + 1
+        interval = self._last.tt
+        return Now(boot, TTInterval(interval.earliest + passed - error_us, interval.latest + passed + error_us))
+
+
 class ManualClock:
     """A clock for tests and the simulator: time moves only when told to, and every fault of a clock can be played.
 

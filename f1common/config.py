@@ -97,6 +97,10 @@ class ClockSection(Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=60_000, description="A message whose timestamp is further ahead than this is rejected."),
     ] = 500
+    settle_ms: Annotated[
+        int,
+        Meta(ge=1, le=3_600_000, description="How long a clock found wrong must agree before its server may lead."),
+    ] = 5_000
 
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
@@ -205,6 +209,22 @@ class StorageSection(Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=3_600_000, le=30 * _DAY_MS, description="How long the outcome of a commit can be asked for, at least."),
     ] = 3_600_000
+    reserve_mib: Annotated[
+        int, Meta(ge=1, le=1_048_576, description="Disk allocated ahead; with less room the server stops leading.")
+    ] = 64
+    slow_sync_ms: Annotated[
+        int, Meta(ge=1, le=600_000, description="Syncs longer than this, half of the time, end leadership.")
+    ] = 1_000
+    scrub_bytes_per_s: Annotated[
+        int, Meta(ge=0, le=1 << 40, description="Rate at which all data are read to find damage; 0: on demand only.")
+    ] = 4 * _MIB
+    scrub_every_s: Annotated[
+        int, Meta(ge=1, le=31_536_000, description="Time from the end of one such pass to the next.")
+    ] = 86_400
+    digest_every_ms: Annotated[
+        int,
+        Meta(ge=0, le=_DAY_MS, description="How often a group's replicas compare a piece of their data; 0: never."),
+    ] = 10_000
     scan_processes: Annotated[
         int, Meta(ge=0, le=256, description="Sibling processes for bulk scans; 0 scans in the spanserver itself.")
     ] = 1

@@ -72,7 +72,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "change_members")
+    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "change_members", "scrub")
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class Request(_message.Message):
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
     CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_FIELD_NUMBER: _ClassVar[int]
     id: int
     group: int
     timeout_ms: int
@@ -99,10 +100,11 @@ class Request(_message.Message):
     range_map: RangeMap
     safe_time: SafeTime
     change_members: ChangeMembers
-    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ...) -> None: ...
+    scrub: Scrub
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "members")
+    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "members", "scrub")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,7 @@ class Response(_message.Message):
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     read: ReadReply
@@ -125,7 +128,8 @@ class Response(_message.Message):
     range_map: RangeMapReply
     safe_time: SafeTimeReply
     members: MembersReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ...) -> None: ...
+    scrub: ScrubReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ...) -> None: ...
 
 class RangeRead(_message.Message):
     __slots__ = ("start", "end", "limit", "reverse")
@@ -467,6 +471,18 @@ class MembersReply(_message.Message):
     learners: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Scrub(_message.Message):
+    __slots__ = ("bytes_per_s",)
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    bytes_per_s: int
+    def __init__(self, bytes_per_s: _Optional[int] = ...) -> None: ...
+
+class ScrubReply(_message.Message):
+    __slots__ = ("passes",)
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    passes: int
+    def __init__(self, passes: _Optional[int] = ...) -> None: ...
+
 class PeerBatch(_message.Message):
     __slots__ = ("sender", "cluster_id", "protocol_version", "messages")
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -502,7 +518,7 @@ class LogEntry(_message.Message):
     def __init__(self, index: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class PeerMessage(_message.Message):
-    __slots__ = ("group", "ballot", "pre_vote", "pre_vote_reply", "prepare", "promise", "accept", "accepted", "transfer", "offer_state", "removed", "sender", "receiver")
+    __slots__ = ("group", "ballot", "pre_vote", "pre_vote_reply", "prepare", "promise", "accept", "accepted", "transfer", "offer_state", "removed", "report", "digest", "sender", "receiver")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
@@ -514,6 +530,8 @@ class PeerMessage(_message.Message):
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     OFFER_STATE_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     group: int
@@ -527,9 +545,47 @@ class PeerMessage(_message.Message):
     transfer: TransferLeadership
     offer_state: OfferState
     removed: Removed
+    report: ServerReport
+    digest: RangeDigest
     sender: str
     receiver: str
-    def __init__(self, group: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_vote_reply: _Optional[_Union[PreVoteReply, _Mapping]] = ..., prepare: _Optional[_Union[PaxosPrepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., transfer: _Optional[_Union[TransferLeadership, _Mapping]] = ..., offer_state: _Optional[_Union[OfferState, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ...) -> None: ...
+    def __init__(self, group: _Optional[int] = ..., ballot: _Optional[_Union[Ballot, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_vote_reply: _Optional[_Union[PreVoteReply, _Mapping]] = ..., prepare: _Optional[_Union[PaxosPrepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., transfer: _Optional[_Union[TransferLeadership, _Mapping]] = ..., offer_state: _Optional[_Union[OfferState, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., report: _Optional[_Union[ServerReport, _Mapping]] = ..., digest: _Optional[_Union[RangeDigest, _Mapping]] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ...) -> None: ...
+
+class ServerReport(_message.Message):
+    __slots__ = ("incarnation", "boot_us", "earliest", "latest", "echo_boot_us", "held_us", "unfit", "full")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    BOOT_US_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    ECHO_BOOT_US_FIELD_NUMBER: _ClassVar[int]
+    HELD_US_FIELD_NUMBER: _ClassVar[int]
+    UNFIT_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    boot_us: int
+    earliest: int
+    latest: int
+    echo_boot_us: int
+    held_us: int
+    unfit: bool
+    full: bool
+    def __init__(self, incarnation: _Optional[int] = ..., boot_us: _Optional[int] = ..., earliest: _Optional[int] = ..., latest: _Optional[int] = ..., echo_boot_us: _Optional[int] = ..., held_us: _Optional[int] = ..., unfit: _Optional[bool] = ..., full: _Optional[bool] = ...) -> None: ...
+
+class RangeDigest(_message.Message):
+    __slots__ = ("index", "start", "end", "records", "digest", "damaged")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    start: bytes
+    end: bytes
+    records: int
+    digest: bytes
+    damaged: bool
+    def __init__(self, index: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., records: _Optional[int] = ..., digest: _Optional[bytes] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class PreVote(_message.Message):
     __slots__ = ("last_index", "last_ballot")
@@ -861,8 +917,24 @@ class GroupStatus(_message.Message):
     matches: _containers.ScalarMap[str, int]
     def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
+class ScrubStatus(_message.Message):
+    __slots__ = ("passes", "running", "position", "records", "bytes", "findings")
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    passes: int
+    running: bool
+    position: str
+    records: int
+    bytes: int
+    findings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, passes: _Optional[int] = ..., running: _Optional[bool] = ..., position: _Optional[str] = ..., records: _Optional[int] = ..., bytes: _Optional[int] = ..., findings: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing")
+    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing", "conditions", "scrub", "damaged_groups", "sync_us", "longest_sync_us", "disk_room_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -874,6 +946,12 @@ class StatusReply(_message.Message):
     DISK_MAP_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     INSTALLING_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SYNC_US_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_SYNC_US_FIELD_NUMBER: _ClassVar[int]
+    DISK_ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     cluster_id: str
@@ -885,7 +963,13 @@ class StatusReply(_message.Message):
     disk_map_bytes: int
     commits: int
     installing: _containers.RepeatedCompositeFieldContainer[InstallingStatus]
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ...) -> None: ...
+    conditions: _containers.RepeatedScalarFieldContainer[str]
+    scrub: ScrubStatus
+    damaged_groups: _containers.RepeatedScalarFieldContainer[int]
+    sync_us: int
+    longest_sync_us: int
+    disk_room_bytes: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ..., conditions: _Optional[_Iterable[str]] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., damaged_groups: _Optional[_Iterable[int]] = ..., sync_us: _Optional[int] = ..., longest_sync_us: _Optional[int] = ..., disk_room_bytes: _Optional[int] = ...) -> None: ...
 
 class InstallingStatus(_message.Message):
     __slots__ = ("group", "source", "received_bytes", "base_index", "note")

@@ -123,10 +123,13 @@ class ServerBootstrap:
         _log.info("listening", server=options.name, address=self.address)
         return self.port
 
-    async def set_serving(self, serving: bool) -> None:
-        """Say to health checks whether this server takes work. During a drain it stays NOT_SERVING."""
+    async def set_serving(self, serving: bool, part: str = "") -> None:
+        """Say to health checks whether this server, or a ``part`` of it by name, is well.
+
+        During a drain it stays NOT_SERVING.
+        """
         states = health_pb2.HealthCheckResponse
-        await self._health.set("", states.SERVING if serving else states.NOT_SERVING)
+        await self._health.set(part, states.SERVING if serving else states.NOT_SERVING)
 
     def request_stop(self) -> None:
         """Begin to drain, as a first SIGTERM does; called again, stop waiting, as a second one does."""

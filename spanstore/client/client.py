@@ -323,6 +323,18 @@ class SpanClient:
         answers = await asyncio.gather(*(ask(servers[name]) for name in names))
         return {servers[name]: answer for name, answer in zip(names, answers, strict=True)}
 
+    async def scrub(self, server: str, bytes_per_s: int = 0, timeout_s: float = 5.0) -> int:
+        """Have a server read all of its data now, and return its count of passes once it has.
+
+        ``bytes_per_s`` 0 is the server's own rate. Raises NOT_FOUND, UNAVAILABLE.
+        """
+        await self._router.range_map(timeout_s)
+        if server not in self._router.servers():
+            known = ", ".join(sorted(self._router.servers()))
+            raise F1Error(Code.NOT_FOUND, f"there is no spanserver {server!r}; there are {known}")
+        request = pb.Request(scrub=pb.Scrub(bytes_per_s=bytes_per_s))
+        return int((await self._router.send_to(server, request, timeout_s)).scrub.passes)
+
     async def close(self) -> None:
         """Let decisions and releases that are on their way arrive, for a moment, and end the streams."""
         if self._tasks:

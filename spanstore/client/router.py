@@ -185,6 +185,8 @@ class Router:
         """
         loop = asyncio.get_running_loop()
         final = error.code not in _ELSEWHERE and error.code not in (Code.WRONG_RANGE, Code.DEADLINE_EXCEEDED)
+        if error.code in (Code.DATA_CORRUPTION, Code.DISK_FULL) and error.retryable:
+            final = False  # one replica's disk: the others have their own
         if final or error.code is Code.WRONG_RANGE or (ambiguous and not retry_ambiguous):
             raise error
         if loop.time() >= end:

@@ -18,10 +18,13 @@ Keys are 1 to ``MAX_KEY_BYTES`` bytes, compared as unsigned bytes; ranges are ha
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
 from f1common.errors import Code, F1Error
+from spanstore.engine.damage import DamageMarks
+from spanstore.engine.sealing import is_sealed, seal
 
 MAX_KEY_BYTES = 511
 """LMDB's limit (MDB_MAXKEYSIZE). Every engine keeps to it, so that the simulator finds what the disk would refuse."""
@@ -56,7 +59,8 @@ class EngineFailed(F1Error):
 class WriteBatch:
     """Changes that take effect together, in the order given: a later operation wins over an earlier one.
 
-    ``ops`` are the operations, ``size`` their keys and values in bytes. Once committed, a batch may not be changed.
+    ``ops`` are the operations, with values as they are stored (:mod:`spanstore.engine.sealing`), ``size`` their keys
+    and values in bytes. Once committed, a batch may not be changed.
     """
 
     __slots__ = ("ops", "size")
@@ -69,6 +73,8 @@ class WriteBatch:
         """Set ``key`` to ``value``. Raises F1Error KEY_TOO_LONG, INVALID_ARGUMENT if the key is empty."""
         if not 0 < len(key) <= MAX_KEY_BYTES:
             raise _refused(key)
+        if is_sealed(key):
+            value = seal(key, value)
         self.ops.append((PUT, key, value))
         self.size += len(key) + len(value)
 
@@ -97,8 +103,19 @@ def _refused(key: bytes) -> F1Error:
     return F1Error(Code.KEY_TOO_LONG, f"an engine key has at most {MAX_KEY_BYTES} bytes, not {len(key)}")
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """How many bytes the data may still grow by, and how many of them are kept in reserve for when a disk is full."""
+
+    room: int
+    reserve: int
+
+
 class Reader(Protocol):
-    """A consistent view of one commit. Close it soon: an open view keeps the disk from reusing pages."""
+    """A consistent view of one commit. Close it soon: an open view keeps the disk from reusing pages.
+
+    Whatever returns a value raises F1Error DATA_CORRUPTION if that record is not what was written.
+    """
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
@@ -136,6 +153,15 @@ class Engine(Protocol):
     @property
     def incarnation(self) -> int:
         """How often this store was opened for writing: greater than that of every server process that had it before."""
+        ...
+
+    @property
+    def damage(self) -> DamageMarks:
+        """What is known to be damaged on this disk."""
+        ...
+
+    def space(self) -> Space | None:
+        """Tell how much room there is, None where there is no end to it. Looks for room in the background."""
         ...
 
     def snapshot(self) -> Reader:

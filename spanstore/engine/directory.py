@@ -6,31 +6,28 @@ Everything here happens before or beside the memory map, because a map of a dama
 import errno
 import fcntl
 import os
-import struct
 from pathlib import Path
 
 import lmdb
 import msgspec
 
 from f1common.errors import Code, F1Error
-from spanstore.engine.base import EngineFailed
+from spanstore.engine.base import MAX_KEY_BYTES, EngineFailed
 from spanstore.engine.keyspace import server_meta_key
+from spanstore.engine.pages import META_FLAGS, META_MAGIC, META_VERSION, Fault, Meta, PageFile, Walk
+from spanstore.engine.sealing import unseal
 
-FORMAT_VERSION = 1
-"""Version of the layout on disk; another one is refused at open."""
+FORMAT_VERSION = 2
+"""Version of the layout on disk; another one is refused at open. 2: every record has a checksum."""
 
 DATA_FILE = "data.mdb"
 LOCK_FILE = "engine.lock"
 IDENTITY_FILE = "IDENTITY"
 IDENTITY_KEY = server_meta_key("identity")
 
-# LMDB 0.9, struct MDB_meta behind the 16 bytes of a page's header: magic, version, address, map size, two MDB_db of
-# 48 bytes (the first field of the first is the page size), last page, transaction id. Native order, as LMDB writes.
-_META_PAGE = struct.Struct("=16xIIQQI44x48xQQ")
-_META_MAGIC = 0xBEEFC0DE
-_META_PAGES = 2
+_ABOVE_ALL_KEYS = b"\xff" * MAX_KEY_BYTES
 
-_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CORRUPTION = (
     lmdb.CorruptedError,
     lmdb.InvalidError,
@@ -55,10 +52,13 @@ def failure_of(error: BaseException, what: str) -> EngineFailed:
     number = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
     if isinstance(error, lmdb.MapFullError):
         return EngineFailed(Code.DISK_FULL, f"{what}: the map is full; enlarge engine.map_bytes or remove data")
-    if number in _DISK_FULL_ERRNOS:
+    if number in DISK_FULL_ERRNOS:
         return EngineFailed(Code.DISK_FULL, f"{what}: {error}; free space on the disk of server.data_dir")
     if isinstance(error, _CORRUPTION):
         return EngineFailed(Code.DATA_CORRUPTION, f"{what}: {error}; discard this replica and let it be rebuilt")
+    if number == errno.EROFS:
+        text = f"{what}: {error}; the disk of server.data_dir is read-only: see the system's log, mount it again"
+        return EngineFailed(Code.UNAVAILABLE, text, details={"errno": str(number)})
     return EngineFailed(Code.UNAVAILABLE, f"{what}: {error}")
 
 
@@ -79,39 +79,69 @@ def lock_directory(path: Path) -> int:
     return fd
 
 
-def check_length(path: Path, *, must_exist: bool) -> int:
-    """Check that the data file is as long as its own records say, without mapping it; return its page size, 0 if new.
+def check_file(path: Path, *, must_exist: bool, live: bool = False) -> int:
+    """Check the data file as far as that is quick, without mapping it; return its page size, 0 if there is none.
 
+    Both meta pages must fit together (a flipped bit could bring an older state back, which forgets promises), the file
+    must be as long as they say, and the ways to the first and the last leaf must be sound. Of a ``live`` file, which
+    another process may be writing, the length alone is checked: nothing else of it stands still.
     Raises EngineFailed DATA_CORRUPTION.
     """
     file = path / DATA_FILE
     try:
-        with file.open("rb") as stream:
-            length = os.fstat(stream.fileno()).st_size
-            first = stream.read(_META_PAGE.size)
-            metas = [first]
-            if len(first) == _META_PAGE.size:
-                stream.seek(_META_PAGE.unpack(first)[4])
-                metas.append(stream.read(_META_PAGE.size))
+        pages = PageFile(file)
     except FileNotFoundError:
-        length, metas = 0, []
+        if not must_exist:
+            return 0
+        raise _damaged(f"{file} is missing") from None
     except OSError as error:
         raise failure_of(error, f"reading {file} failed") from error
-    if length == 0 and not must_exist:
-        return 0
+    try:
+        metas = pages.metas()
+        length = file.stat().st_size  # after the meta pages: a live file grows
+        if length == 0 and not must_exist:
+            return 0
+        meta = _newest_meta(file, length, metas, live)
+        if live:
+            return meta.page_bytes
+        for tree, integers in ((meta.main, False), (meta.free, True)):
+            for start in (b"", _ABOVE_ALL_KEYS):
+                found = next(Walk(pages, meta, tree, integer_keys=integers).leaves(start), None)
+                if isinstance(found, Fault):
+                    raise _damaged(f"{file}, {found}")
+        return meta.page_bytes
+    except OSError as error:
+        raise failure_of(error, f"reading {file} failed") from error
+    finally:
+        pages.close()
+
+
+def _newest_meta(file: Path, length: int, metas: tuple[Meta | None, Meta | None], live: bool) -> Meta:
+    first, second = metas
+    if first is None or second is None:
+        raise _damaged(f"{file} is cut short ({length} bytes)")
+    for number, meta in enumerate((first, second)):
+        if meta.header != (number, META_FLAGS) or (meta.magic, meta.version, meta.page_bytes) != (
+            META_MAGIC,
+            META_VERSION,
+            first.page_bytes,
+        ):
+            raise _damaged(f"{file} is no LMDB file")
+    old, new = sorted((first, second), key=lambda meta: meta.transaction)
+    if length < (new.last_page + 1) * new.page_bytes:
+        raise _damaged(f"{file} has {length} of {(new.last_page + 1) * new.page_bytes} bytes: it was truncated")
+    # Each transaction writes the meta page that the one before did not.
+    in_turn = new.transaction == old.transaction + 1 and first.transaction % 2 == 0
+    if live:
+        return new
+    if not (in_turn or new.transaction == 0) or new.last_page < old.last_page or new.main.flags:
+        raise _damaged(f"the meta pages of {file} do not fit together")
+    return new
+
+
+def _damaged(what: str) -> EngineFailed:
     repair = "discard this replica's data directory and let it be rebuilt from the others"
-    if len(metas) < _META_PAGES or any(len(meta) < _META_PAGE.size for meta in metas):
-        raise EngineFailed(Code.DATA_CORRUPTION, f"{file} is missing or cut short ({length} bytes); {repair}")
-    fields = [_META_PAGE.unpack(meta) for meta in metas]
-    if any(meta[0] != _META_MAGIC for meta in fields):
-        raise EngineFailed(Code.DATA_CORRUPTION, f"{file} is no LMDB file; {repair}")
-    page_bytes, last_page, _ = (int(field) for field in max(fields, key=lambda meta: meta[6])[4:])
-    if length < (last_page + 1) * page_bytes:
-        raise EngineFailed(
-            Code.DATA_CORRUPTION,
-            f"{file} has {length} of the {(last_page + 1) * page_bytes} bytes it had: it was truncated; {repair}",
-        )
-    return page_bytes
+    return EngineFailed(Code.DATA_CORRUPTION, f"{what}; {repair}")
 
 
 def check_identity(env: lmdb.Environment, path: Path, asked: Identity, kept: Identity | None) -> Identity:
@@ -125,7 +155,7 @@ def check_identity(env: lmdb.Environment, path: Path, asked: Identity, kept: Ide
         if not empty:
             raise F1Error(Code.BAD_DATA_DIR, f"{path} holds another program's LMDB data; set server.data_dir elsewhere")
         return Identity(asked.cluster, asked.server, boot=1)
-    stored = msgspec.msgpack.decode(encoded, type=Identity)
+    stored = _decode_identity(encoded, path)
     if stored.format != FORMAT_VERSION:
         raise F1Error(
             Code.BAD_DATA_DIR,
@@ -139,6 +169,20 @@ def check_identity(env: lmdb.Environment, path: Path, asked: Identity, kept: Ide
             f"{asked.cluster!r}: correct server.data_dir",
         )
     return Identity(stored.cluster, stored.server, boot=stored.boot + 1)
+
+
+def _decode_identity(encoded: bytes, path: Path) -> Identity:
+    """Read the identity record, also that of format 1, which had no checksum."""
+    try:
+        return msgspec.msgpack.decode(unseal(IDENTITY_KEY, encoded), type=Identity)
+    except (F1Error, msgspec.DecodeError):
+        try:
+            old = msgspec.msgpack.decode(encoded, type=Identity)
+        except msgspec.DecodeError:
+            raise _damaged(f"the identity record of {path} is damaged") from None
+        if old.format == FORMAT_VERSION:
+            raise _damaged(f"the identity record of {path} has no checksum") from None
+        return old
 
 
 def read_identity_file(path: Path) -> Identity | None:

@@ -9,14 +9,15 @@ What is not obvious about LMDB, and shapes this file:
   interval if the event loop is busy: at Python's default of 5 ms, a transaction of a hundred puts took 60 ms beside a
   busy loop, at 0.1 ms it takes 3. Opening an engine for writing therefore lowers the switch interval.
 * The file is read through a memory map: reading a page beyond the end of a truncated file is SIGBUS, not an error.
-  So the length is checked before the map is made. LMDB need not write the last pages it counted (those allocated and
-  freed within one transaction), so the file is kept longer than the count by allocating space ahead of it, which also
-  finds a full disk before anything is written.
+  So length and meta pages are checked before the map is made. LMDB need not write the last pages it counted (those
+  allocated and freed within one transaction), so the file is kept longer than the count by allocating space ahead of
+  it, which also finds a full disk before anything is written.
 * LMDB creates its file without syncing the directory, so that a crash could lose the name.
 * A process that dies with an open read transaction pins pages until ``reader_check``.
 """
 
 import asyncio
+import errno
 import os
 import queue
 import sys
@@ -32,19 +33,23 @@ import lmdb
 import msgspec
 
 from f1common.errors import Code, F1Error, InvariantViolation, check
-from spanstore.engine.base import DELETE, MAX_KEY_BYTES, PUT, EngineFailed, WriteBatch
+from spanstore.engine.base import DELETE, MAX_KEY_BYTES, PUT, EngineFailed, Space, WriteBatch
+from spanstore.engine.damage import FileMarks
 from spanstore.engine.directory import (
     DATA_FILE,
+    DISK_FULL_ERRNOS,
     IDENTITY_FILE,
     IDENTITY_KEY,
     Identity,
+    check_file,
     check_identity,
-    check_length,
     failure_of,
     lock_directory,
     read_identity_file,
     write_identity_file,
 )
+from spanstore.engine.pages import PageFile, free_pages
+from spanstore.engine.sealing import any_sealed, is_sealed, unseal
 
 DEFAULT_MAP_BYTES = 1 << 40
 """Size of the map: address space, not memory and not disk. It bounds the data of one spanserver."""
@@ -72,6 +77,10 @@ class _Commit:
     done: "asyncio.Future[None]"
 
 
+class _Grow:
+    """Asks the writer to look for room."""
+
+
 class LmdbReader:
     """A read transaction. Not for use by two threads at once."""
 
@@ -82,15 +91,41 @@ class LmdbReader:
         self._txn: lmdb.Transaction[bytes] | None = txn
         self._cursor = txn.cursor()
 
+    @property
+    def transaction(self) -> int:
+        """The number of the write transaction whose state this is."""
+        if self._txn is None:
+            raise InvariantViolation("the reader is closed")
+        return self._txn.id()
+
+    def renew(self) -> None:
+        """Look at the newest state instead."""
+        if self._txn is None:
+            raise InvariantViolation("the reader is closed")
+        self._cursor.close()
+        self._txn.abort()
+        self._txn = self._engine.begin_read()
+        self._cursor = self._txn.cursor()
+
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None."""
         txn = self._txn
         if txn is None:
             raise InvariantViolation("the reader is closed")
         try:
-            return txn.get(key)
+            data = txn.get(key)
         except lmdb.BadValsizeError:
             return None  # no such key can be stored
+        except lmdb.Error as error:
+            raise failure_of(error, "reading failed") from error
+        return unseal(key, data) if data is not None and is_sealed(key) else data
+
+    def first_key(self, start: bytes) -> bytes | None:
+        """Return the first key at or above ``start``, whatever is stored under it."""
+        if self._txn is None:
+            raise InvariantViolation("the reader is closed")
+        try:
+            return self._cursor.key() if _seek(self._cursor, start) else None
         except lmdb.Error as error:
             raise failure_of(error, "reading failed") from error
 
@@ -105,7 +140,7 @@ class LmdbReader:
             item = cursor.item()
         except lmdb.Error as error:
             raise failure_of(error, "reading failed") from error
-        return item if item[0] < end else None
+        return _opened(item) if item[0] < end else None
 
     def seek_last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the last (key, value) in ``[start, end)``, or None."""
@@ -118,13 +153,22 @@ class LmdbReader:
             item = cursor.item()
         except lmdb.Error as error:
             raise failure_of(error, "reading failed") from error
-        return item if item[0] >= start else None
+        return _opened(item) if item[0] >= start else None
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) of ``[start, end)``, ascending or descending."""
         txn = self._txn
         if txn is None:
             raise InvariantViolation("the reader is closed")
+        items = self._items(txn, start, end, reverse)
+        if any_sealed(start, end):
+            items = map(_opened, items)
+        yield from items
+
+    def _items(
+        self, txn: "lmdb.Transaction[bytes]", start: bytes, end: bytes, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what is stored in ``[start, end)``."""
         cursor = txn.cursor()
         try:
             if reverse:
@@ -132,11 +176,15 @@ class LmdbReader:
                     for item in cursor.iterprev():
                         if item[0] < start:
                             break
+                        if item[0] >= end:
+                            raise _out_of_order(item[0])
                         yield item
             elif _seek(cursor, start):
                 for item in cursor.iternext():
                     if item[0] >= end:
                         break
+                    if item[0] < start:
+                        raise _out_of_order(item[0])
                     yield item
         except lmdb.Error as error:
             check(self._txn is not None, "the reader was closed during a scan")
@@ -162,6 +210,18 @@ class LmdbReader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _out_of_order(key: bytes) -> EngineFailed:
+    """Keys that do not ascend: a damaged page would show rows of one range in another."""
+    text = f"the key {key.hex()} is out of order: a page is damaged; discard this replica and let it be rebuilt"
+    return EngineFailed(Code.DATA_CORRUPTION, text)
+
+
+def _opened(item: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return key and value of a stored item. Raises F1Error DATA_CORRUPTION."""
+    key, data = item
+    return (key, unseal(key, data)) if is_sealed(key) else item
 
 
 def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes) -> bool:
@@ -190,6 +250,7 @@ class LmdbEngine:
         lock_fd: int | None,
         identity: Identity | None,
         page_bytes: int,
+        reserve_bytes: int = 0,
     ) -> None:
         """Take an open environment: use :meth:`open` or :meth:`open_read_only`."""
         self._env = env
@@ -197,13 +258,17 @@ class LmdbEngine:
         self._lock_fd = lock_fd
         self._identity: Final = identity
         self._page_bytes = page_bytes
+        self._reserve_bytes = reserve_bytes
+        self._refused_at = 0
+        """Length of the file when the system last refused to make it longer; 0 if it did not."""
+        self.damage: Final = FileMarks(path)
         self._file_bytes = (path / DATA_FILE).stat().st_size
         self._readers: set[LmdbReader] = set()
         self._failed: EngineFailed | None = None
         self._closed = False
         self._commits = 0
         self._transactions = 0
-        self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Commit | _Grow | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         if lock_fd is not None:
             self._writer = threading.Thread(target=self._write_loop, name=f"lmdb {path.name}", daemon=True)
@@ -218,8 +283,11 @@ class LmdbEngine:
         server: str,
         map_bytes: int = DEFAULT_MAP_BYTES,
         max_readers: int = DEFAULT_MAX_READERS,
+        reserve_bytes: int = 0,
     ) -> Self:
         """Open the data directory of a spanserver for reading and writing, creating it if it is new.
+
+        ``reserve_bytes`` of disk are allocated beyond what is used, where there is so much.
 
         Raises F1Error BAD_DATA_DIR (in use, foreign, another format) and EngineFailed DATA_CORRUPTION (missing or
         truncated data), DISK_FULL, UNAVAILABLE (other errors of the operating system).
@@ -230,10 +298,12 @@ class LmdbEngine:
             path.mkdir(parents=True, exist_ok=True)
             lock_fd = lock_directory(path)
         except OSError as error:
+            if error.errno in (errno.EROFS, *DISK_FULL_ERRNOS):
+                raise failure_of(error, f"opening {path} failed") from error
             raise F1Error(Code.BAD_DATA_DIR, f"cannot use {path} as server.data_dir: {error}") from error
         try:
             expected = read_identity_file(path)
-            page_bytes = check_length(path, must_exist=expected is not None)
+            page_bytes = check_file(path, must_exist=expected is not None)
             env = lmdb.open(
                 str(path), map_size=map_bytes, max_readers=max_readers, max_spare_txns=_SPARE_READERS, max_dbs=0
             )
@@ -241,7 +311,14 @@ class LmdbEngine:
                 env.reader_check()
                 page_bytes = page_bytes or env.stat()["psize"]
                 identity = check_identity(env, path, Identity(cluster, server), expected)
-                engine = cls(env, path, lock_fd=lock_fd, identity=identity, page_bytes=page_bytes)
+                engine = cls(
+                    env,
+                    path,
+                    lock_fd=lock_fd,
+                    identity=identity,
+                    page_bytes=page_bytes,
+                    reserve_bytes=reserve_bytes,
+                )
             except BaseException:
                 env.close()
                 raise
@@ -271,7 +348,7 @@ class LmdbEngine:
         """
         if read_identity_file(path) is None:
             raise F1Error(Code.BAD_DATA_DIR, f"{path} holds no data of a spanserver")
-        page_bytes = check_length(path, must_exist=True)
+        page_bytes = check_file(path, must_exist=True, live=True)
         try:
             env = lmdb.open(
                 str(path),
@@ -300,16 +377,48 @@ class LmdbEngine:
     def snapshot(self) -> LmdbReader:
         """Open a view of the newest durable state. Raises EngineFailed."""
         self._check_usable()
-        try:
-            reader = LmdbReader(self, self._env.begin())
-        except lmdb.Error as error:
-            raise failure_of(error, "beginning a read failed") from error
+        reader = LmdbReader(self, self.begin_read())
         self._readers.add(reader)
         return reader
+
+    def begin_read(self) -> "lmdb.Transaction[bytes]":
+        """Begin a read transaction. Raises EngineFailed."""
+        try:
+            return self._env.begin()
+        except lmdb.Error as error:
+            raise failure_of(error, "beginning a read failed") from error
 
     def forget_reader(self, reader: LmdbReader) -> None:
         """Take note that a reader closed itself."""
         self._readers.discard(reader)
+
+    def space(self) -> Space | None:
+        """Tell how much room there is: in the file, on its disk and under the map. A full disk is tried again."""
+        self._check_usable()
+        environment = self._env.info()
+        used = (environment["last_pgno"] + 1) * self._page_bytes
+        disk = os.statvfs(self._path)
+        # The system may refuse what it says is free: quotas, limits of a process.
+        free = 0 if self._refused_at else disk.f_bavail * disk.f_frsize
+        room = min(self._file_bytes - used + free, environment["map_size"] - used)
+        if self._refused_at:
+            self._queue.put(_Grow())
+        if room < self._reserve_bytes * 2:
+            room += self._free_bytes()
+        return Space(room, self._reserve_bytes)
+
+    def _free_bytes(self) -> int:
+        """Return the size of the pages within the file that deletions have left: LMDB fills them first."""
+        pages = PageFile(self._path / DATA_FILE)
+        try:
+            with self._env.begin() as view:
+                number = view.id()
+                for meta in pages.metas():
+                    if meta is not None and meta.transaction == number:
+                        return len(free_pages(pages, meta)[0]) * self._page_bytes
+            return 0
+        finally:
+            pages.close()
 
     async def commit(self, batch: WriteBatch) -> None:
         """Apply ``batch`` atomically and return once it is durable. Raises EngineFailed."""
@@ -380,6 +489,13 @@ class LmdbEngine:
             self._writer.join()
         self._release()
 
+    def release(self) -> None:
+        """Let go of the directory at once, for an engine opened read-only."""
+        check(self._writer is None, "an engine that writes is closed")
+        if not self._closed:
+            self._closed = True
+            self._release()
+
     def _release(self) -> None:
         for reader in list(self._readers):
             reader.close()
@@ -396,6 +512,9 @@ class LmdbEngine:
             first = self._queue.get()
             if first is None:
                 return
+            if isinstance(first, _Grow):
+                self._look_for_room()
+                continue
             group, size = [first], first.batch.size
             while size < _GROUP_BYTES:
                 try:
@@ -405,6 +524,8 @@ class LmdbEngine:
                 if item is None:
                     last = True
                     break
+                if isinstance(item, _Grow):
+                    continue
                 group.append(item)
                 size += item.batch.size
             failure = self._failed or self._write([item.batch for item in group])
@@ -436,12 +557,34 @@ class LmdbEngine:
         # and large values begin pages of their own.
         copied = min(used, operations * _PATH_PAGES * self._page_bytes)
         needed = used + copied + 4 * (size + operations * _ENTRY_OVERHEAD_BYTES) + _SLACK_BYTES
-        if needed <= self._file_bytes:
+        if needed + self._reserve_bytes <= self._file_bytes or (self._refused_at and needed <= self._file_bytes):
             return
+        self._refused_at = 0
         growth = min(max(self._file_bytes // 8, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
-        target = min(max(needed, self._file_bytes + growth), environment["map_size"])
+        target = min(max(needed + self._reserve_bytes, self._file_bytes + growth), environment["map_size"])
         if target <= self._file_bytes:
             return  # the map is as good as full: the transaction itself finds out
+        try:
+            self._grow(target)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+            self._refused_at = self._file_bytes
+            if needed > self._file_bytes + self._free_bytes():
+                self._grow(needed)  # without a reserve; if that fails too, it does so before anything is written
+
+    def _look_for_room(self) -> None:
+        """Try to have the reserve again; the next commit says what else is wrong."""
+        used = (self._env.info()["last_pgno"] + 1) * self._page_bytes
+        target = min(used + self._reserve_bytes + _SLACK_BYTES, self._env.info()["map_size"])
+        try:
+            if target > self._file_bytes:
+                self._grow(target)
+            self._refused_at = 0
+        except OSError:
+            pass  # still none
+
+    def _grow(self, target: int) -> None:
         fd = os.open(self._path / DATA_FILE, os.O_RDWR | os.O_CLOEXEC)
         try:
             os.posix_fallocate(fd, self._file_bytes, target - self._file_bytes)

@@ -17,7 +17,9 @@ from typing import Self
 from sortedcontainers import SortedDict
 
 from f1common.errors import Code, InvariantViolation, check
-from spanstore.engine.base import DELETE, PUT, EngineFailed, WriteBatch
+from spanstore.engine.base import DELETE, PUT, EngineFailed, Space, WriteBatch
+from spanstore.engine.damage import MemoryMarks
+from spanstore.engine.sealing import is_sealed, unseal
 
 _CHUNK_KEYS = 64
 
@@ -53,7 +55,8 @@ class MemoryReader:
         """Return the value of ``key``, or None."""
         self._check_open()
         chain = self._data.get(key)
-        return None if chain is None else self._visible(chain)
+        data = None if chain is None else self._visible(chain)
+        return unseal(key, data) if data is not None and is_sealed(key) else data
 
     def seek_first(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the first (key, value) in ``[start, end)``, or None."""
@@ -75,7 +78,7 @@ class MemoryReader:
             for key in keys:
                 value = self._visible(data.get(key, ()))
                 if value is not None:
-                    yield key, value
+                    yield key, unseal(key, value) if is_sealed(key) else value
                     self._check_open()
             if len(keys) < chunk:
                 return
@@ -128,6 +131,7 @@ class MemoryEngine:
     * ``latency``: seconds that the next sync takes; a slow disk is a large number.
     * :meth:`fail_next_commit`: the next sync fails, having kept its commits or not.
     * ``disk_full``: every sync fails with DISK_FULL and keeps nothing.
+    * ``space_left``: what :meth:`space` tells of the room that is left.
     * ``ack_before_sync``: a mutation for testing the tests. Commits are acknowledged before they are synced, as with
       LMDB's MDB_NOSYNC, so that a crash loses what was promised. A correct checker must notice.
     """
@@ -144,6 +148,8 @@ class MemoryEngine:
         self.latency = latency
         self.ack_before_sync = ack_before_sync
         self.disk_full = False
+        self.space_left: Space | None = None
+        self.damage = MemoryMarks()
         self._incarnation = 1
         self._data: SortedDict[bytes, _Chain] = SortedDict()
         self._visible = 0
@@ -160,6 +166,10 @@ class MemoryEngine:
     def incarnation(self) -> int:
         """How many servers used this disk, the present one included."""
         return self._incarnation
+
+    def space(self) -> Space | None:
+        """Tell how much room there is, as the test has it."""
+        return self.space_left
 
     def snapshot(self) -> MemoryReader:
         """Open a view of the newest durable state. Raises EngineFailed."""
@@ -207,6 +217,15 @@ class MemoryEngine:
     def fail_next_commit(self, code: Code = Code.UNAVAILABLE, *, kept: bool = False) -> None:
         """Let the next sync fail with ``code``; ``kept`` says whether its commits are on the disk all the same."""
         self._fail_next = (code, kept)
+
+    def flip_bit(self, key: bytes, *, bit: int = 0) -> None:
+        """Flip a bit of what is stored under ``key``, as a disk does that nobody watches."""
+        chain = self._data[key]
+        commit, value = chain[-1]
+        check(value, f"nothing is stored under {key.hex()}")
+        damaged = bytearray(value or b"")
+        damaged[bit // 8] ^= 1 << bit % 8
+        chain[-1] = (commit, bytes(damaged))
 
     def crash(self, *, keep_pending: int = 0) -> None:
         """Lose what is not synced, as a power failure does, and refuse service until :meth:`restart`.

@@ -24,7 +24,7 @@ from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.config import GroupConfig
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
-from spanstore.group.outbox import Outbox, Ticket
+from spanstore.group.outbox import Outbox, Ticket, elsewhere
 from spanstore.group.requests import (
     ChangeMembers,
     Commit,
@@ -40,9 +40,9 @@ from spanstore.group.requests import (
     Settle,
 )
 from spanstore.group.state import Done, MembersChanged, ReplicatedState
-from spanstore.group.storage import DiskLog, load_hard_state, put_effects
+from spanstore.group.storage import DiskLog, check_records, load_hard_state, put_effects
 from spanstore.group.tenure import Tenure
-from spanstore.mvcc.placeholders import check_places
+from spanstore.group.validation import validate_txn, validate_work
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
 from spanstore.paxos.configuration import Configuration, server_of
@@ -51,11 +51,9 @@ from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
 from spanstore.paxos.replica import Replica
 from spanstore.placement.range_map import OwnedRanges
-from spanstore.txn import outcomes
-from spanstore.txn.commands import NewLeader, PrepareCmd, TxnRef, encode_command
-from spanstore.txn.spans import Span, check_span
+from spanstore.txn.commands import NewLeader, PrepareCmd, encode_command
+from spanstore.txn.spans import Span
 
-_MAX_UNIQUE_BYTES = 16
 _LEAVE_US = 1_000_000
 _CATCH_UP_US = 100_000
 
@@ -119,8 +117,11 @@ class Group:
         self._record_founders = False
         self._leaving_until_us = 0
         self._left = False
+        self.may_lead = True
+        self._condemned: F1Error | None = None
         self._owned = owned
         self._config = config
+        check_records(reader, group)
         self._log = DiskLog(reader, group)
         self.state = ReplicatedState(group, reader)
         self.replica = Replica(
@@ -186,6 +187,9 @@ class Group:
         if ticket.deadline_us <= self._now.boot_us:
             self._outbox.fail(ticket.reply, Code.DEADLINE_EXCEEDED, "the request came too late to be worked on; retry")
             return
+        if self._condemned is not None:
+            self._outbox.send(ticket.reply, self._condemned)
+            return
         try:
             self._validate(ticket)
         except F1Error as error:
@@ -211,6 +215,8 @@ class Group:
         """Let time pass."""
         self.replica.tick(self._now)
         self._follow_role()
+        if not self.may_lead:
+            self.hand_over()
         if self._tenure is not None and self._tenure.ready:
             self._tenure.tick()
             self._seek_preferred()
@@ -321,6 +327,35 @@ class Group:
         heir = self.preferred.heir(self.replica, self._now.boot_us, self._config.paxos.lease_us)
         if heir is not None and self.replica.configuration_settled:
             self.hand_over_to(heir)
+
+    def set_may_lead(self, may: bool) -> None:
+        """Say whether this replica may lead. One that may not stands for no election, and at the next tick begins to
+        give leadership away."""
+        self.may_lead = may
+        self.replica.set_may_lead(may)
+
+    @property
+    def damage(self) -> F1Error | None:
+        """The damage on this replica's disk that a request ran into, if any did."""
+        return self._outbox.damage
+
+    def condemn(self, error: F1Error) -> None:
+        """This replica's data are damaged: serve nobody from now on and give leadership away. It still votes."""
+        self._condemned = elsewhere(error)
+        waiting, self._reads = self._reads, []
+        for ticket in waiting:
+            self._outbox.send(ticket.reply, self._condemned)
+        self.set_may_lead(False)
+
+    def discard(self, error: F1Error, now: Now) -> None:
+        """Answer everybody who waits here: this object is about to be thrown away."""
+        self._now = now
+        self.condemn(error)
+        if self._tenure is not None:
+            self._tenure.close(elsewhere(error))
+            self._tenure = None
+        self._outbox.abandon()
+        self.deliver(now)
 
     def leave(self) -> None:
         """Send elsewhere whoever waits for this replica's safe time, and whoever comes: it will hear of no more."""
@@ -523,7 +558,7 @@ class Group:
         """Refuse what is not ours or cannot be stored, before anything is locked or written."""
         request = ticket.request
         if isinstance(request, LockRead | Decide | Outcome | Release):
-            _validate_txn(request.txn)
+            validate_txn(request.txn)
         if isinstance(request, Outcome):
             # Only the owner of the anchor decides: two groups that did could decide differently.
             reads.check_owned(self._owned, [Span(request.txn.anchor)], self.group)
@@ -537,35 +572,4 @@ class Group:
                 check_key(key)
             reads.check_owned(self._owned, reads.spans_of(request), self.group)
         elif isinstance(request, Commit | Prepare):
-            _validate_work(request, self._owned, self.group)
-
-
-def _validate_txn(txn: TxnRef) -> None:
-    if not 1 <= len(txn.unique) <= _MAX_UNIQUE_BYTES or txn.attempt < 1:
-        raise F1Error(Code.INVALID_ARGUMENT, "a transaction needs a unique id of 1 to 16 bytes and an attempt from 1")
-    if txn.anchor:
-        check_key(txn.anchor)
-
-
-def _validate_work(request: Commit | Prepare, owned: OwnedRanges, group: int) -> None:
-    work = request.work
-    _validate_txn(work.txn)
-    spans = [span for p in work.preconditions for span in outcomes.spans_of(p)]
-    for span in spans:
-        check_span(span)
-    for write in work.writes:
-        # What a replica refuses when it applies it would stop the group for ever.
-        check_key(write.key)
-        check_places(write.key, write.key_offset if write.key_offset >= 0 else None, write.value, write.value_offsets)
-    if isinstance(request, Commit):
-        spans.append(Span(work.txn.anchor))
-    reads.check_owned(owned, spans + [Span(write.key) for write in work.writes], group)
-    if isinstance(request, Prepare):
-        if not work.deadline:
-            raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")
-        if owned.has_key(work.txn.anchor):
-            raise F1Error(
-                Code.WRONG_RANGE,
-                f"group {group} owns the anchor: it coordinates; refresh the range map",
-                retryable=True,
-            )
+            validate_work(request, self._owned, self.group)

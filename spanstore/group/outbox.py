@@ -24,10 +24,16 @@ class Ticket:
     deadline_us: int
 
 
+def elsewhere(damage: F1Error) -> F1Error:
+    """Return what a client is told of damage at one replica: the others have what it wants."""
+    text = f"{damage.message}; ask another replica"
+    return F1Error(damage.code, text, retryable=True, ambiguous=damage.ambiguous, details=damage.details)
+
+
 class Outbox:
     """Collects the answers of a turn."""
 
-    __slots__ = ("_leased", "_not_leader", "_plain", "_sequence", "_waiting")
+    __slots__ = ("_leased", "_not_leader", "_plain", "_sequence", "_waiting", "damage")
 
     def __init__(self, not_leader: Callable[[], F1Error]) -> None:
         self._not_leader = not_leader
@@ -35,9 +41,14 @@ class Outbox:
         self._leased: list[tuple[Reply, Answer, int, int]] = []
         self._waiting: list[tuple[int, int, Reply, Answer]] = []
         self._sequence = 0
+        self.damage: F1Error | None = None
+        """The first damaged record that an answer ran into: the replica must be taken out of service."""
 
     def send(self, reply: Reply, answer: Answer) -> None:
         """Answer without conditions: errors, and statements that are durable or state no fact about rows."""
+        if isinstance(answer, F1Error) and answer.code is Code.DATA_CORRUPTION:
+            self.damage = self.damage or answer
+            answer = elsewhere(answer)
         self._plain.append((reply, answer))
 
     def fail(self, reply: Reply, code: Code, message: str, *, ambiguous: bool = False) -> None:
@@ -52,6 +63,16 @@ class Outbox:
         """Answer once ``visible_ts`` has definitely passed."""
         self._sequence += 1
         heapq.heappush(self._waiting, (visible_ts, self._sequence, reply, answer))
+
+    def abandon(self) -> None:
+        """The replica is thrown away: what was to be answered under its lease or after a wait is not vouched for."""
+        held = [(reply, answer) for reply, answer, _, _ in self._leased]
+        held += [(reply, answer) for _, _, reply, answer in self._waiting]
+        self._leased, self._waiting = [], []
+        for reply, answer in held:
+            error = self._not_leader()
+            ambiguous = not isinstance(answer, F1Error)
+            self._plain.append((reply, F1Error(error.code, error.message, retryable=True, ambiguous=ambiguous)))
 
     def next_ts(self) -> int | None:
         """Return the earliest timestamp that an answer waits for."""

@@ -1,8 +1,9 @@
 """What a group keeps on disk: its Paxos log and hard state, and the record of how far the rows have been applied.
 
 Every log entry carries a checksum over its index and content, verified at every read; a damaged one is DATA_CORRUPTION,
-never served. The *applied record* is written in the same engine transaction as the rows it speaks of, so that after a
-crash the rows and the position in the log agree.
+never served. The other records are sealed by the engine (:mod:`spanstore.engine.sealing`). The *applied record* is
+written in the same engine transaction as the rows it speaks of, so that after a crash the rows and the position in the
+log agree.
 """
 
 import struct
@@ -11,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from f1common.errors import Code, F1Error, check
+from f1common.errors import Code, F1Error
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.paxos.effects import Effects
@@ -30,13 +31,18 @@ def encode_entry(entry: LogEntry) -> bytes:
 def decode_entry(group: int, index: int, data: bytes) -> LogEntry:
     """Read a stored log entry. Raises DATA_CORRUPTION when its checksum does not match."""
     if len(data) < _HEADER.size or int.from_bytes(data[:4], "big") != crc32(data[4:], index & 0xFFFFFFFF):
-        raise F1Error(
-            Code.DATA_CORRUPTION,
-            f"log entry {index} of group {group} is damaged on disk; discard this replica and let it be rebuilt",
-        )
+        raise _damaged(group, f"log entry {index} is damaged")
     _, ballot_round, length = _HEADER.unpack_from(data)
     end = _HEADER.size + length
     return LogEntry(index, Ballot(ballot_round, data[_HEADER.size : end].decode()), data[end:])
+
+
+def _damaged(group: int, what: str) -> F1Error:
+    return F1Error(
+        Code.DATA_CORRUPTION,
+        f"group {group}: {what} on disk; discard this replica and let it be rebuilt",
+        details={"group": str(group)},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,22 @@ def load_hard_state(reader: Reader, group: int) -> HardState | None:
         return None
     ballot_round, replica, ceiling, max_lease_us = msgspec.msgpack.decode(data, type=tuple[int, str, int, int])
     return HardState(Ballot(ballot_round, replica), ceiling, max_lease_us)
+
+
+def check_records(reader: Reader, group: int) -> None:
+    """Check that what a replica needs to keep its promises is all there. Raises F1Error DATA_CORRUPTION.
+
+    A record that a damaged page has lost leaves no checksum to be wrong; a replica that took it for never written would
+    forget what it promised.
+    """
+    log = DiskLog(reader, group)
+    if log.last_index() < log.first_index():
+        return
+    if load_hard_state(reader, group) is None:
+        raise _damaged(group, "there are log entries, but what the replica promised is missing")
+    applied = load_applied(reader, group).index
+    if applied + 1 < log.first_index():
+        raise _damaged(group, f"the log begins at {log.first_index()}, but rows are applied up to {applied} only")
 
 
 def put_effects(batch: WriteBatch, group: int, effects: Effects) -> None:
@@ -135,7 +157,8 @@ class DiskLog:
         size = 0
         for key, value in self._reader.scan(*keyspace.log_range(self._group, first)):
             index = keyspace.log_index(key)
-            check(index == first + len(result), f"the log of group {self._group} has a gap at {index}")
+            if index != first + len(result):
+                raise _damaged(self._group, f"log entry {first + len(result)} is missing before {index}")
             entry = decode_entry(self._group, index, value)
             result.append(entry)
             size += len(entry.payload)

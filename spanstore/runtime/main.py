@@ -3,29 +3,34 @@
 The parts are put together by :class:`~spanstore.runtime.process.SpanProcess`; here is what only the real process has:
 the configuration file, the LMDB environment, the operating system's clock, uvloop, signals and an exit code. When the
 engine fails the replicas here have crashed (a failed commit is never retried), so the process ends, and whoever
-supervises it starts it again from what is on disk.
+supervises it starts it again from what is on disk. If that disk is full or read-only it waits until it no longer is.
 """
 
 import asyncio
+import errno
 import gc
 import os
 import random
 from pathlib import Path
 
-from f1common.clock import boot_id, boot_us, clock_from_config
+from f1common.clock import Clock, HoldoverClock, boot_id, boot_us, clock_from_config
 from f1common.config import Config
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
 from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
 from f1common.rpc.server import ServerBootstrap
+from spanstore.engine.damage import WHOLE_SERVER, FileMarks
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.runtime.process import SERVICE_NAME, SpanProcess
 from spanstore.scan.pool import ScanPool
 
 # A server makes many short-lived objects and few cycles: Python's default of 700 would collect all the time.
 _GC_THRESHOLDS = (50_000, 20, 100)
+
+_REOPEN_S = 1.0
+_HEALTH_S = 0.5
 
 _log = logs.get_logger(__name__)
 
@@ -43,14 +48,8 @@ async def serve(config: Config) -> F1Error | None:
     Raises F1Error when the server cannot start: BAD_DATA_DIR, DATA_CORRUPTION, DISK_FULL, CLOCK_SKEW, PORT_IN_USE,
     INVALID_ARGUMENT.
     """
-    server = config.server
-    clock = clock_from_config(config.clock)
-    engine = LmdbEngine.open(
-        Path(server.data_dir),
-        cluster=config.cluster.cluster_id,
-        server=server.name,
-        map_bytes=config.storage.map_size_gib << 30,
-    )
+    clock = _clock(config)
+    engine = await _open(config)
     channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
     scans = scan_pool(config, engine)
     try:
@@ -60,7 +59,9 @@ async def serve(config: Config) -> F1Error | None:
             metrics=Metrics(process=True),
         )
         rng = random.Random(f"{boot_id()} {boot_us()} {os.getpid()}")
-        process = SpanProcess(config, engine, clock, channels, rng, draining=bootstrap.draining, scan_source=scans)
+        process = SpanProcess(
+            config, engine, clock, channels, rng, draining=bootstrap.draining, scan_source=scans, scrub=True
+        )
         await process.start(bootstrap.server)
         try:
             return await _until_end(bootstrap, process)
@@ -71,6 +72,39 @@ async def serve(config: Config) -> F1Error | None:
             await scans.close()
         await channels.close()
         await engine.close()
+
+
+def _clock(config: Config) -> Clock:
+    """Return the clock as configured; one that may stop vouching for itself goes on with a growing bound."""
+    clock = clock_from_config(config.clock)
+    return HoldoverClock(clock, config.paxos.clock_drift_ppm) if config.clock.source == "kernel" else clock
+
+
+async def _open(config: Config) -> LmdbEngine:
+    """Open the data directory; a disk that cannot be written is tried again until it can.
+
+    Raises what :meth:`LmdbEngine.open` raises besides. Damage is noted beside the data, for whoever rebuilds them.
+    """
+    server, path = config.server, Path(config.server.data_dir)
+    said = ""
+    while True:
+        try:
+            return LmdbEngine.open(
+                path,
+                cluster=config.cluster.cluster_id,
+                server=server.name,
+                map_bytes=config.storage.map_size_gib << 30,
+                reserve_bytes=config.storage.reserve_mib << 20,
+            )
+        except F1Error as error:
+            if error.code is Code.DATA_CORRUPTION:
+                FileMarks(path).mark(WHOLE_SERVER, error.message)
+            if error.code is not Code.DISK_FULL and error.details.get("errno") != str(errno.EROFS):
+                raise
+            if said != str(error):
+                said = str(error)
+                _log.error("waiting for a disk that can be written", reason=said)
+        await asyncio.sleep(_REOPEN_S)
 
 
 def scan_pool(config: Config, engine: LmdbEngine) -> ScanPool | None:
@@ -94,7 +128,10 @@ async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Erro
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     signalled = asyncio.create_task(bootstrap.run_until_signal(process.drain))
+    health = asyncio.create_task(_tell_health(bootstrap, process))
     await asyncio.wait((signalled, process.failed), return_when=asyncio.FIRST_COMPLETED)
+    health.cancel()
+    await asyncio.gather(health, return_exceptions=True)
     if signalled.done():
         signalled.result()
         _log.info("stopped by a signal")
@@ -105,3 +142,11 @@ async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Erro
     await asyncio.gather(signalled, return_exceptions=True)
     await bootstrap.server.stop(None)
     return failure
+
+
+async def _tell_health(bootstrap: ServerBootstrap, process: SpanProcess) -> None:
+    """Keep the health up to date: of the server as a whole, and of its data, its disk and its clock by these names."""
+    while True:
+        await asyncio.sleep(_HEALTH_S)
+        for name, well in sorted(process.health().items()):
+            await bootstrap.set_serving(well, name)

@@ -10,7 +10,8 @@ from f1common.rpc.channels import ChannelCache
 from f1common.rpc.streams import OneWayStream
 from spanstore.paxos.configuration import server_of
 from spanstore.paxos.messages import Message
-from spanstore.runtime.wire import peer_to_pb
+from spanstore.runtime.supervision import ServerReport
+from spanstore.runtime.wire import peer_to_pb, report_to_pb
 
 PROTOCOL_VERSION = 1
 
@@ -73,6 +74,13 @@ class PeerLinks:
         stream = self._open(server, address, self._channels, random.Random(self._rng.random()))
         self._streams[server] = (address, stream)
         return stream
+
+    def report(self, to: str, report: ServerReport) -> None:
+        """Queue what this server tells ``to`` of itself."""
+        stream = self._stream(to)
+        if stream is not None:
+            wire = pb.PeerMessage(report=report_to_pb(report))
+            stream.send(wire, wire.ByteSize())
 
     async def close(self) -> None:
         """End all streams."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -19,6 +20,7 @@ from f1common.rpc.status import error_from_exception, error_from_rpc
 from spanstore.client import SpanClient
 from spanstore.client.router import Router
 from spanstore.engine.base import Engine
+from spanstore.engine.damage import WHOLE_SERVER
 from spanstore.group.config import GroupConfig
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Commit, TxnWork
@@ -31,9 +33,11 @@ from spanstore.runtime.peers import PeerLinks
 from spanstore.runtime.placement import PlacementDriver
 from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
+from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer, Topology
 from spanstore.runtime.state_source import StateSource
+from spanstore.runtime.supervision import PERIOD_S, Supervision
 from spanstore.runtime.transfer import Transfers
 from spanstore.scan.service import ScanService
 from spanstore.scan.source import Source
@@ -108,10 +112,13 @@ class SpanProcess:
         scan_source: Source | None = None,
         on_applied: Callable[[int, Done], None] | None = None,
         on_installed: Callable[[int, int], None] | None = None,
+        scrub: bool = False,
     ) -> None:
         """Load the replicas. Without a ``scan_source``, such as a pool of processes, scans run in this process.
 
-        Needs a running event loop. Raises DATA_CORRUPTION for damaged state.
+        ``scrub``: the data lie in ``server.data_dir``, and are read there regularly to find damage.
+        Needs a running event loop. Raises EngineFailed DATA_CORRUPTION if the pages themselves are damaged; a replica
+        whose records are damaged is left out.
         """
         self._clock = clock
         self._rng = rng
@@ -131,7 +138,15 @@ class SpanProcess:
             inbox_messages=config.limits.inbox_messages,
             on_applied=on_applied,
             founder=self._birth.born and not self._birth.lost,
+            supervision=Supervision(
+                engine=engine,
+                clock=clock,
+                drift_ppm=config.paxos.clock_drift_ppm,
+                settle_us=config.clock.settle_ms * 1000,
+                slow_sync_us=config.storage.slow_sync_ms * 1000,
+            ),
         )
+        self._scrubber = self._make_scrubber(config) if scrub else None
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
         self.registrar = Registrar(self.server, self._client, self._answers_at)
         self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
@@ -151,7 +166,7 @@ class SpanProcess:
         source = StateSource(
             config.server.name, topology.cluster_id, engine, self.server.groups.__contains__, config.storage
         )
-        scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock))
+        scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock), self.server.mark_damaged)
         self._handed_over = asyncio.Event()
         self._servicer = SpanServicer(
             self.server,
@@ -164,10 +179,31 @@ class SpanProcess:
             hello=self._birth.hello,
             draining=draining,
             handed_over=self._handed_over,
+            scrubber=self._scrubber,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
         """Set when the replicas crashed: the process must end."""
+
+    def _make_scrubber(self, config: Config) -> Scrubber:
+        return Scrubber(
+            Path(config.server.data_dir),
+            map_bytes=config.storage.map_size_gib << 30,
+            bytes_per_s=config.storage.scrub_bytes_per_s,
+            every_us=config.storage.scrub_every_s * 1_000_000,
+            clock=self._clock,
+            on_finding=self.server.mark_damaged,
+        )
+
+    def health(self) -> dict[str, bool]:
+        """Tell how this server is: as a whole (the empty name) and as to its data, its disk and its clock."""
+        watch, casualties = self.server.supervision, self.server.casualties
+        return {
+            "": not casualties.is_out(WHOLE_SERVER),
+            "data": not casualties.reasons,
+            "disk": watch is None or not watch.unfit,
+            "clock": watch is None or not watch.clock_fault,
+        }
 
     async def start(self, server: Any) -> None:
         """Register the service on a ``grpc.aio`` server (or one like it) and begin to drive the groups."""
@@ -181,7 +217,10 @@ class SpanProcess:
             loop.create_task(self._begin(), name="bootstrap"),
             loop.create_task(self.registrar.run(), name="registrar"),
             loop.create_task(self.placement.run(), name="placement"),
+            loop.create_task(self._supervise(), name="supervision"),
         ]
+        if self._scrubber is not None:
+            self._tasks.append(loop.create_task(self._scrubber.run(), name="scrubber"))
 
     def _address_of(self, server: str) -> str | None:
         return self.registrar.address_of(server)
@@ -226,6 +265,16 @@ class SpanProcess:
             return (await self._hello_at(address)).name == server
         except F1Error:
             return False
+
+    async def _supervise(self) -> None:
+        """Look after clock and disk, and tell the peers how this server is."""
+        while not self.failed.done():
+            try:
+                for to, report in sorted(self.server.supervise(self.registrar.peers()).items()):
+                    self._links.report(to, report)
+            except F1Error as error:
+                _log.warning("supervision: %s", error)  # the driver meets the same error, and ends the process
+            await asyncio.sleep(PERIOD_S)
 
     async def _bootstrap(self) -> None:
         """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""

@@ -55,6 +55,10 @@ class Registrar:
         members = [*known.voters(group), *known.learners(group)] if group in known.groups else []
         return members + sorted(known.servers.keys() - set(members))
 
+    def peers(self) -> list[str]:
+        """Return the names of the other servers of the cluster."""
+        return [name for name in sorted(self.directory.servers) if name != self._server.name]
+
     def is_server(self, name: str) -> bool:
         """Tell whether a server of that name belongs to the cluster, as far as is known."""
         return name in self.directory.servers

@@ -20,10 +20,11 @@ from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
 from spanstore.runtime.birth import Hello
 from spanstore.runtime.peers import PROTOCOL_VERSION
+from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.transfer import Progress
-from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, request_from_pb
+from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, report_from_pb, request_from_pb
 
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 600_000
@@ -45,6 +46,7 @@ class SpanServicer(stubs.SpanServerServicer):
         installing: Callable[[], list[Progress]],
         directory: Callable[[], Directory],
         hello: Callable[[], Hello],
+        scrubber: Scrubber | None = None,
         draining: asyncio.Event | None = None,
         handed_over: asyncio.Event | None = None,
     ) -> None:
@@ -62,6 +64,7 @@ class SpanServicer(stubs.SpanServerServicer):
         self._hello = hello
         self._source = source
         self._installing = installing
+        self._scrubber = scrubber
 
     @maps_errors
     async def Session(self, request_iterator: Any, context: Any) -> None:
@@ -86,6 +89,9 @@ class SpanServicer(stubs.SpanServerServicer):
         if request.WhichOneof("body") == "range_map":
             reply(pb.Response(id=request_id, range_map=self._range_map()))
             return
+        if request.WhichOneof("body") == "scrub":
+            reply(pb.Response(id=request_id, scrub=self._scrub(request.scrub)))
+            return
         timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
         deadline_us = self._clock.sample().boot_us + timeout_ms * 1000
         ticket = Ticket(request_from_pb(request), lambda answer: reply(answer_to_pb(request_id, answer)), deadline_us)
@@ -104,6 +110,10 @@ class SpanServicer(stubs.SpanServerServicer):
             return batch.messages
 
         def handle(message: pb.PeerMessage) -> None:
+            if message.WhichOneof("body") == "report":
+                if self._server.supervision is not None:
+                    self._server.supervision.heard(sender, report_from_pb(message.report))
+                return
             speaker, hearer = message.sender or sender, message.receiver or self._server.name
             if server_of(speaker) == sender:
                 self._server.receive(message.group, speaker, hearer, peer_from_pb(message), message.ByteSize())
@@ -154,7 +164,27 @@ class SpanServicer(stubs.SpanServerServicer):
             disk_map_bytes=int(info.get("map_bytes", 0)),
             commits=int(info.get("commits", 0)),
             installing=[pb.InstallingStatus(**asdict(progress)) for progress in self._installing()],
+            **self._conditions(),
         )
+
+    def _conditions(self) -> dict[str, Any]:
+        server, watch = self._server, self._server.supervision
+        found: dict[str, Any] = {
+            "conditions": server.conditions(),
+            "damaged_groups": sorted(n for n in server.topology.groups if server.casualties.is_out(n)),
+        }
+        if watch is not None:
+            room = watch.disk.space.room if watch.disk.space is not None else -1
+            found |= {"sync_us": watch.disk.sync_us, "longest_sync_us": watch.disk.longest_us, "disk_room_bytes": room}
+        if self._scrubber is not None:
+            state = self._scrubber.state
+            found["scrub"] = pb.ScrubStatus(**{name: getattr(state, name) for name in state.__struct_fields__})
+        return found
+
+    def _scrub(self, request: pb.Scrub) -> pb.ScrubReply:
+        if self._scrubber is None:
+            raise F1Error(Code.FAILED_PRECONDITION, f"{self._server.name} keeps no data on a disk")
+        return pb.ScrubReply(passes=self._scrubber.request(request.bytes_per_s))
 
     def _range_map(self) -> pb.RangeMapReply:
         stored = self._server.stored_range_map()

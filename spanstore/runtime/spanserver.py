@@ -18,7 +18,7 @@ from f1common.clock import Clock, Now
 from f1common.errors import Code, F1Error
 from f1common.rpc.queues import Inbox
 from spanstore.engine import keyspace
-from spanstore.engine.base import Engine, Reader, WriteBatch
+from spanstore.engine.base import Engine, EngineFailed, Reader, WriteBatch
 from spanstore.group.checkpoint import load_installing
 from spanstore.group.config import GroupConfig
 from spanstore.group.group import Group, Outgoing
@@ -29,6 +29,8 @@ from spanstore.mvcc.versions import MAX_TS, scan_versions
 from spanstore.paxos.configuration import Configuration, joined_at, server_of
 from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, OwnedRanges, RangeMap
+from spanstore.runtime.casualties import Casualties, OnDamaged
+from spanstore.runtime.supervision import ServerReport, Supervision
 
 _log = logging.getLogger(__name__)
 
@@ -88,11 +90,14 @@ class SpanServer:
         inbox_messages: int = 10_000,
         on_applied: Callable[[int, Done], None] | None = None,
         founder: bool = True,
+        on_damaged: OnDamaged | None = None,
+        supervision: Supervision | None = None,
     ) -> None:
         """Load every replica that is here, and, for a ``founder``, those that ``topology`` places here at first.
 
         ``send`` takes a group, the names of the sending and the receiving replica, and what the one says to the other.
-        Raises DATA_CORRUPTION.
+        ``on_damaged`` is told of each replica that is taken out of service; those that are damaged are not loaded.
+        Raises EngineFailed.
         """
         self.name = name
         self.topology = topology
@@ -118,7 +123,9 @@ class SpanServer:
         self._unwritten = WriteBatch()
         self.elsewhere: Callable[[int], bool] = lambda group: False
         """Tells whether a group that has no replica here exists at other servers."""
+        self.supervision = supervision
         self.groups: dict[int, Group] = {}
+        self.casualties = Casualties(name, engine.damage, clock, self.groups, self._due, on_damaged)
         with engine.snapshot() as reader:
             self._lives = load_lives(reader)
             self._swept = {number for number, (_, alive) in self._lives.items() if not alive}
@@ -128,7 +135,7 @@ class SpanServer:
                 if alive and load_installing(reader, number) is not None:
                     self.absent.add(number)
                 elif alive:
-                    self.groups[number] = self._loaded(number, member, reader)
+                    self._load(number, member, reader)
 
     async def found(self) -> None:
         """Begin the replicas that the topology places here: the cluster has just been born, and this server with it."""
@@ -138,7 +145,7 @@ class SpanServer:
             with self._engine.snapshot() as reader:
                 for number, (member, alive) in sorted(self._lives.items()):
                     if alive and number not in self.groups:
-                        self.groups[number] = self._loaded(number, member, reader)
+                        self._load(number, member, reader)
 
         await self._between_turns(act)
 
@@ -146,6 +153,12 @@ class SpanServer:
         for number, founding in sorted(self.topology.groups.items()):
             if self.name in founding.members and number not in self._lives:
                 self._note_life(number, self.name, alive=True)
+
+    def _load(self, number: int, member: str, reader: Reader) -> None:
+        """Load a replica, unless it is damaged."""
+        with self.casualties.found_in(number):
+            if not self.casualties.is_out(number):
+                self.groups[number] = self._loaded(number, member, reader)
 
     def _loaded(self, number: int, member: str, reader: Reader) -> Group:
         topology = self.topology
@@ -172,17 +185,23 @@ class SpanServer:
 
     def submit(self, group: int, ticket: Ticket, size: int) -> None:
         """Take in a client's request; a full inbox answers OVERLOADED at once."""
-        if group not in self.groups:
+        if self.casualties.is_out(group):
+            ticket.reply(self.casualties.error(group))
+        elif group not in self.groups:
             ticket.reply(self._no_replica(group))
         elif self._stopping:
             ticket.reply(F1Error(Code.UNAVAILABLE, f"{self.name} is shutting down; ask another server"))
+        elif self.supervision is not None and (refusal := self.supervision.refuses(ticket.request)):
+            ticket.reply(F1Error(Code.DISK_FULL, f"{self.name} takes no new data: {refusal}"))
         elif not self._inbox.put(_FromClient(group, ticket), size):
             ticket.reply(F1Error(Code.OVERLOADED, f"{self.name} has too many requests waiting; retry later"))
         else:
             self._wake.set()
 
     def receive(self, group: int, sender: str, receiver: str, message: Message, size: int) -> None:
-        """Take in a Paxos message between two replicas; dropped when the inbox is full, since Paxos sends again."""
+        """Take in a Paxos message between two replicas; dropped when inbox or disk is full, since Paxos sends again."""
+        if self.supervision is not None and self.supervision.drops(server_of(sender), message):
+            return
         mine = self.groups.get(group)
         if (mine is None or mine.member != receiver) and not self._may_begin(group, receiver, message):
             return
@@ -209,11 +228,15 @@ class SpanServer:
         if number in self.groups:
             # A life is added only after the end of the one before was chosen.
             self._end_life(number)
+        elif self.casualties.is_out(number) and self._lives.get(number, ("", False))[1]:
+            self._note_life(number, self._lives[number][0], alive=False)
+            self._swept.add(number)
         if number in self._swept:
             return  # what the life before has left goes first; the leader will write again
         _log.info("group %d: the replica %s begins", number, member)
         self._note_life(number, member, alive=True)
-        self.groups[number] = self._loaded(number, member, reader)
+        self.casualties.rebuilt(number)
+        self._load(number, member, reader)
 
     def _end_life(self, number: int) -> None:
         """A replica was removed from its group: forget it, and what it stored, a little each turn."""
@@ -227,7 +250,13 @@ class SpanServer:
     def _sweep(self, reader: Reader, batch: WriteBatch) -> None:
         """Delete some of what removed replicas have left."""
         for number in sorted(self._swept):
-            keys = [key for key, _ in islice(reader.scan(*keyspace.group_range(number)), _SWEEP_KEYS)]
+            try:
+                keys = [key for key, _ in islice(reader.scan(*keyspace.group_range(number)), _SWEEP_KEYS)]
+            except EngineFailed:
+                raise
+            except F1Error:
+                batch.delete_range(*keyspace.group_range(number))  # damaged, and of no use any more
+                return
             for key in keys:
                 batch.delete(key)
             if not keys:
@@ -253,7 +282,7 @@ class SpanServer:
             member, alive = self._lives.get(number, ("", False))
             if alive:
                 with self._engine.snapshot() as reader:
-                    self.groups[number] = self._loaded(number, member, reader)
+                    self._load(number, member, reader)
                 self._due[number] = 0
             self.absent.discard(number)
 
@@ -291,7 +320,11 @@ class SpanServer:
                     await self._wake.wait()
                 finally:
                     timer.cancel()
-            await self.turn()
+            try:
+                await self.turn()
+            except EngineFailed as error:
+                self.casualties.pages_damaged(error)
+                raise
 
     def stop(self) -> None:
         """End :meth:`run` after the current turn."""
@@ -301,10 +334,12 @@ class SpanServer:
     async def turn(self) -> None:
         """Do one turn."""
         self.turns += 1
+        self.casualties.bury()
+        most_bytes = _TURN_BYTES if self.supervision is None else self.supervision.disk.turn_bytes(_TURN_BYTES)
         self._do_between()
         inputs: list[_FromPeer | _FromClient] = [
-            *self._peers.drain(_TURN_MESSAGES, _TURN_BYTES),
-            *self._inbox.drain(_TURN_MESSAGES, _TURN_BYTES),
+            *self._peers.drain(_TURN_MESSAGES, most_bytes),
+            *self._inbox.drain(_TURN_MESSAGES, most_bytes),
         ]
         now = self._clock.sample()
         outgoing: list[tuple[int, Outgoing]] = []
@@ -313,29 +348,65 @@ class SpanServer:
             batch, self._unwritten = self._unwritten, WriteBatch()
             self._sweep(reader, batch)
             for number in active:
-                outgoing.append((number, self.groups[number].end_turn(batch)))
+                part = WriteBatch()
+                out = self.casualties.guarded(number, Group.end_turn, part)
+                if out is not None:
+                    batch.extend(part)
+                    outgoing.append((number, out))
+        members = {number: self.groups[number].member for number in active if number in self.groups}
         for number, out in outgoing:
             for to, message in out.now:
-                self._send(number, self.groups[number].member, to, message)
+                self._send(number, members[number], to, message)
         self._deliver(active)
         if batch:
-            await self._engine.commit(batch)
+            await self._commit(batch)
         now = self._clock.sample()
         with self._engine.snapshot() as reader:
             for number in active:
-                self.groups[number].durable(reader, now)
+                self.casualties.guarded(number, Group.durable, reader, now)
         for number, out in outgoing:
             for to, message in out.synced:
-                self._send(number, self.groups[number].member, to, message)
+                self._send(number, members[number], to, message)
         self._deliver(active)
         for number in active:
-            group = self.groups[number]
+            group = self.groups.get(number)
+            if group is None:
+                continue
             if group.replica.removed:
                 self._end_life(number)
                 continue
+            if group.damage is not None:
+                self.casualties.take_out(number, group.damage)
             self._due[number] = now.boot_us if group.has_work() else group.next_wakeup(now)
         if not batch:
             await asyncio.sleep(0)
+
+    async def _commit(self, batch: WriteBatch) -> None:
+        """Make a turn's writes durable, under the eyes of whoever watches the disk."""
+        if self.supervision is not None:
+            self.supervision.sync_began(self._clock.sample().boot_us)
+        await self._engine.commit(batch)
+        if self.supervision is not None:
+            self.supervision.sync_ended(self._clock.sample().boot_us)
+
+    def supervise(self, peers: Iterable[str]) -> Mapping[str, ServerReport]:
+        """Look after clock and disk, let groups lead or not accordingly, and return what to tell each peer."""
+        if self.supervision is None:
+            return {}
+        reports = self.supervision.look(peers)
+        for number, group in sorted(self.groups.items()):
+            voters = tuple(server_of(voter) for voter in group.replica.configuration.voters)
+            may = self.supervision.may_lead(voters, self.name) and not self.casualties.is_out(number)
+            if may != group.may_lead:
+                group.set_may_lead(may)
+                self._due[number] = 0
+                self._wake.set()
+        return reports
+
+    def conditions(self) -> list[str]:
+        """Say what is wrong with this server, for an operator."""
+        found = self.casualties.texts()
+        return found if self.supervision is None else [*found, *self.supervision.conditions()]
 
     def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:
         """Start the turn of every group that has something to do, hand out the inputs, and tell who takes part."""
@@ -346,15 +417,17 @@ class SpanServer:
         due = {n for n in self.groups if self._due.get(n, 0) <= now.boot_us}
         active = sorted(due | {item.group for item in inputs})
         for number in active:
-            self.groups[number].begin_turn(reader, now)
+            self.casualties.guarded(number, Group.begin_turn, reader, now)
         for item in inputs:
-            group = self.groups[item.group]
             if isinstance(item, _FromPeer):
-                group.on_peer(item.sender, item.message)
+                self.casualties.guarded(item.group, Group.on_peer, item.sender, item.message)
+            elif item.group in self.groups:
+                self.casualties.guarded(item.group, Group.on_request, item.ticket)
             else:
-                group.on_request(item.ticket)
+                item.ticket.reply(self.casualties.error(item.group))  # it was thrown away in this turn
         for number in sorted(due):
-            self.groups[number].tick()
+            self.casualties.guarded(number, Group.tick)
+        active = [number for number in active if number in self.groups]
         for number in active:
             self._report_clocks(number, self.groups[number].clocks_ahead)
         return active
@@ -368,6 +441,16 @@ class SpanServer:
             item.ticket.reply(self._no_replica(item.group))
         return group is not None
 
+    def mark_damaged(self, group: int, reason: str) -> None:
+        """Take a replica out of service, for good: its data on this disk are not what was written.
+
+        ``group`` may be :data:`~spanstore.engine.damage.WHOLE_SERVER`. The replica answers nobody from now on, gives
+        leadership away and is then thrown away; a mark beside the data keeps it out after a restart until it has been
+        rebuilt. Told once, later calls change nothing.
+        """
+        self.casualties.take_out(group, F1Error(Code.DATA_CORRUPTION, reason))
+        self._wake.set()
+
     def _report_clocks(self, number: int, ahead: Mapping[str, int]) -> None:
         """Say once about each leader that its clock and the one here differ by more than clocks may."""
         known = self._clocks_reported.setdefault(number, set())
@@ -380,7 +463,8 @@ class SpanServer:
     def _deliver(self, active: list[int]) -> None:
         now = self._clock.sample()
         for number in active:
-            self.groups[number].deliver(now)
+            if number in self.groups:
+                self.groups[number].deliver(now)
 
     def _microseconds_to_wait(self) -> int:
         now = self._clock.sample().boot_us

@@ -11,6 +11,8 @@ from spanstore.group import requests as rq
 from spanstore.group.members import Step
 from spanstore.mvcc.versions import Version
 from spanstore.paxos import messages as px
+from spanstore.runtime.clockwatch import ClockReport
+from spanstore.runtime.supervision import ServerReport
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import ExpectAbsent, ExpectExists, ExpectUnchangedRange, ExpectVersion, Precondition
@@ -132,6 +134,27 @@ def _accept_from_pb(ballot: px.Ballot, m: pb.Accept) -> px.Accept:
         safe_ts=m.safe_ts,
         truncate_below=m.truncate_below,
     )
+
+
+def report_to_pb(report: ServerReport) -> pb.ServerReport:
+    """Return the message of what a server tells of itself."""
+    clock = report.clock
+    return pb.ServerReport(
+        incarnation=clock.incarnation,
+        boot_us=clock.boot_us,
+        earliest=clock.earliest,
+        latest=clock.latest,
+        echo_boot_us=clock.echo_boot_us,
+        held_us=clock.held_us,
+        unfit=report.unfit,
+        full=report.full,
+    )
+
+
+def report_from_pb(m: pb.ServerReport) -> ServerReport:
+    """Return what a server tells of itself."""
+    clock = ClockReport(m.incarnation, m.boot_us, m.earliest, m.latest, m.echo_boot_us, m.held_us)
+    return ServerReport(clock, m.unfit, m.full)
 
 
 # ---------------------------------------------------------------------- clients

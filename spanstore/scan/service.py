@@ -11,7 +11,7 @@ import msgspec
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error, InvariantViolation
 from f1common.pb import spanstore_pb2 as pb
-from spanstore.group.outbox import Ticket
+from spanstore.group.outbox import Ticket, elsewhere
 from spanstore.group.requests import Answer, RangeRead, Settle, SettleReply
 from spanstore.scan.frames import Chunk
 from spanstore.scan.plan import Column, ColumnType, KeyShape, Operator, Predicate, ScanPlan, Sketch, check_plan
@@ -31,8 +31,18 @@ _MAX_SCANS = 128
 class ScanService:
     """Answers ``Scan`` for the groups that ``submit`` reaches."""
 
-    def __init__(self, submit: Callable[[int, Ticket, int], None], clock: Clock, source: Source) -> None:
-        """``submit`` takes (group, ticket, size), as the server's driver does; all in one event loop."""
+    def __init__(
+        self,
+        submit: Callable[[int, Ticket, int], None],
+        clock: Clock,
+        source: Source,
+        on_damaged: Callable[[int, str], None] | None = None,
+    ) -> None:
+        """``submit`` takes (group, ticket, size), as the server's driver does; all in one event loop.
+
+        ``on_damaged`` is told (group, what) when a scan runs into a damaged row.
+        """
+        self._on_damaged = on_damaged
         self._submit = submit
         self._clock = clock
         self._source = source
@@ -62,6 +72,11 @@ class ScanService:
                     listening = await _send(context, chunk)
             finally:
                 run.close()
+        except F1Error as error:
+            if error.code is not Code.DATA_CORRUPTION or error.retryable or self._on_damaged is None:
+                raise
+            self._on_damaged(plan.group, error.message)
+            raise elsewhere(error) from error
         finally:
             self._scans -= 1
 

@@ -41,6 +41,14 @@ class ServerRow(msgspec.Struct, frozen=True):
     disk_used_bytes: int
     installing: tuple[str, ...]
     error: str
+    conditions: tuple[str, ...] = ()
+    """What is wrong there: damaged replicas, a full or slow disk, a clock that is out of its bound."""
+    damaged_groups: tuple[int, ...] = ()
+    sync_ms: float = 0.0
+    disk_room_bytes: int = -1
+    """What the data may still grow by; -1: not known."""
+    scrub_passes: int = 0
+    scrub_findings: tuple[str, ...] = ()
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -117,6 +125,12 @@ def _server_row(address: str, answer: pb.StatusReply | F1Error) -> ServerRow:
         disk_used_bytes=answer.disk_used_bytes,
         installing=tuple(_installing(item) for item in answer.installing),
         error="",
+        conditions=tuple(answer.conditions),
+        damaged_groups=tuple(answer.damaged_groups),
+        sync_ms=answer.sync_us / 1000,
+        disk_room_bytes=answer.disk_room_bytes,
+        scrub_passes=answer.scrub.passes,
+        scrub_findings=tuple(answer.scrub.findings),
     )
 
 
@@ -169,6 +183,9 @@ def _print_tables(status: Status) -> None:
             escape(group.safe_holder),
         )
     console.print(servers)
+    for row in status.servers:
+        for text in (*row.conditions, *(f"scrubbing found: {found}" for found in row.scrub_findings)):
+            console.print(f"[red]{escape(row.name)}: {escape(text)}[/]")
     console.print(groups)
 
 

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from f1common.encoding import tuple as tuples
-from f1common.errors import F1Error
 from f1deploy.configs import write_configs
 from f1deploy.directory import ClusterDirectory
 from f1deploy.ports import FreePorts
@@ -72,20 +71,6 @@ def test_sigterm_ends_a_server_well(directory: ClusterDirectory) -> None:
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     assert "Traceback" not in err
-
-
-def test_a_server_whose_disk_is_full_ends_with_the_reason(directory: ClusterDirectory) -> None:
-    # Files may grow to 6 MB, so that writing fails in the middle of the work.
-    with spanserver(directory, before="ulimit -f 6000;") as process:
-        put(directory, 1, 100)  # it has started and leads: what fails next fails for want of room, not of time
-        with pytest.raises(F1Error):
-            put(directory, 40, 300_000, timeout_s=10)
-        _, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert last_line(err).startswith("DISK_FULL: "), err
-    # What was acknowledged is there, once there is room again.
-    with spanserver(directory):
-        put(directory, 1, 100)
 
 
 def test_a_busy_port_is_named(directory: ClusterDirectory) -> None:

@@ -11,6 +11,9 @@ from f1.servers import parse_hosts
 from f1common.errors import Code, F1Error
 from f1common.rpc.channels import channel_options
 
+PARTS = ("data", "disk", "clock")
+"""What a spanserver tells of besides; other servers have no such parts."""
+
 HOST_VARIABLE, PORT_VARIABLE = "F1_SERVER_HOST", "F1_SERVER_PORT"
 
 
@@ -32,6 +35,9 @@ def command(
         name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
         raise F1Error(Code.UNAVAILABLE, f"{where} is {name}: it starts or drains; its log says which")
     typer.echo(f"{where} is SERVING")
+    for part in PARTS:
+        if asked(where, timeout_s, part) == health_pb2.HealthCheckResponse.NOT_SERVING:
+            typer.echo(f"but its {part} is not well: `f1 status` says what is wrong")
 
 
 def from_environment() -> str:
@@ -51,12 +57,17 @@ def one_address(text: str) -> str:
     return found[0]
 
 
-def asked(address: str, timeout_s: float) -> "health_pb2.HealthCheckResponse.ServingStatus.ValueType":
-    """Return the health that the server at ``address`` tells. Raises F1Error UNAVAILABLE if it tells none."""
+def asked(address: str, timeout_s: float, part: str = "") -> "health_pb2.HealthCheckResponse.ServingStatus.ValueType":
+    """Return the health that the server at ``address`` tells, of itself or a part. Raises F1Error UNAVAILABLE.
+
+    A part that the server does not have is SERVICE_UNKNOWN.
+    """
     with grpc.insecure_channel(address, options=channel_options()) as channel:
         try:
             stub = health_pb2_grpc.HealthStub(channel)
-            return stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s).status
+            return stub.Check(health_pb2.HealthCheckRequest(service=part), timeout=timeout_s).status
         except grpc.RpcError as error:
+            if part and getattr(error, "code", str)() is grpc.StatusCode.NOT_FOUND:
+                return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
             details: Any = getattr(error, "details", str)  # the error is a call, too, which the stubs do not say
             raise F1Error(Code.UNAVAILABLE, f"{address} does not tell its health: {details()}") from error
