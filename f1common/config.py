@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from f1common.config_text import ADDRESS_OR_NONE, NAME, annotation_of, default_text, is_text, permitted_text
+from f1common.config_reference import ADDRESS_OR_NONE, NAME, bad_value, is_text, reference_markdown
+from f1common.config_text import ADDRESS_OR_NONE, NAME, is_text, permitted_text
 from f1common.errors import Code, F1Error
 
 ENV_PREFIX = "F1_"
@@ -560,7 +561,7 @@ class _Given:
                 try:
                     values[key] = msgspec.convert(value, field.type)
                 except msgspec.ValidationError as error:
-                    self.problems.append(_bad_value(f"{name}.{key}", value, field.type, origin, error))
+                    self.problems.append(bad_value(f"{name}.{key}", value, field.type, origin, error))
             elif field.required:
                 self.problems.append(f"{name}.{key} is missing: {permitted_text(field.type)}")
         if len(self.problems) > before:
@@ -608,23 +609,6 @@ class _Given:
             self.problems.append(problem)
 
 
-def _bad_value(key: str, value: object, kind: object, origin: str, error: msgspec.ValidationError) -> str:
-    # For lists msgspec tells where inside the value; for single values the permitted range says more than it does.
-    _, inside, place = str(error).partition(" - at `$")
-    detail = f" ({error})" if inside and place != "`" else ""
-    return f"{key} = {value!r} (from {origin}): expected {permitted_text(kind)}{detail}"
-
-
 def config_reference_markdown() -> str:
     """Return the reference of all keys, as it stands in ``docs/config.md``."""
-    lines: list[str] = []
-    for name, kind in _SECTIONS.items():
-        lines += (f"## `[{name}]`", "", (kind.__doc__ or "").strip(), "")
-        lines += ("| key | default | permitted | meaning |", "|---|---|---|---|")
-        for field in msgspec.structs.fields(kind):
-            _, meta = annotation_of(field.type)
-            lines.append(
-                f"| `{field.name}` | {default_text(field)} | {permitted_text(field.type)} | {meta.description} |"
-            )
-        lines.append("")
-    return "\n".join(lines)
+    return reference_markdown(_SECTIONS)

@@ -22,18 +22,16 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import lmdb
 import msgspec
 
 from f1common.errors import Code, F1Error, InvariantViolation, check
-from spanstore.engine.base import DELETE, MAX_KEY_BYTES, PUT, EngineFailed, Space, WriteBatch
+from spanstore.engine.base import DELETE, PUT, EngineFailed, Space, WriteBatch
 from spanstore.engine.damage import FileMarks
 from spanstore.engine.directory import (
     DATA_FILE,
@@ -48,8 +46,8 @@ from spanstore.engine.directory import (
     read_identity_file,
     write_identity_file,
 )
+from spanstore.engine.lmdb_reader import LmdbReader, seek
 from spanstore.engine.pages import PageFile, free_pages
-from spanstore.engine.sealing import any_sealed, is_sealed, unseal
 
 DEFAULT_MAP_BYTES = 1 << 40
 """Size of the map: address space, not memory and not disk. It bounds the data of one spanserver."""
@@ -79,164 +77,6 @@ class _Commit:
 
 class _Grow:
     """Asks the writer to look for room."""
-
-
-class LmdbReader:
-    """A read transaction. Not for use by two threads at once."""
-
-    __slots__ = ("_cursor", "_engine", "_txn")
-
-    def __init__(self, engine: "LmdbEngine", txn: "lmdb.Transaction[bytes]") -> None:
-        self._engine = engine
-        self._txn: lmdb.Transaction[bytes] | None = txn
-        self._cursor = txn.cursor()
-
-    @property
-    def transaction(self) -> int:
-        """The number of the write transaction whose state this is."""
-        if self._txn is None:
-            raise InvariantViolation("the reader is closed")
-        return self._txn.id()
-
-    def renew(self) -> None:
-        """Look at the newest state instead."""
-        if self._txn is None:
-            raise InvariantViolation("the reader is closed")
-        self._cursor.close()
-        self._txn.abort()
-        self._txn = self._engine.begin_read()
-        self._cursor = self._txn.cursor()
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None."""
-        txn = self._txn
-        if txn is None:
-            raise InvariantViolation("the reader is closed")
-        try:
-            data = txn.get(key)
-        except lmdb.BadValsizeError:
-            return None  # no such key can be stored
-        except lmdb.Error as error:
-            raise failure_of(error, "reading failed") from error
-        return unseal(key, data) if data is not None and is_sealed(key) else data
-
-    def first_key(self, start: bytes) -> bytes | None:
-        """Return the first key at or above ``start``, whatever is stored under it."""
-        if self._txn is None:
-            raise InvariantViolation("the reader is closed")
-        try:
-            return self._cursor.key() if _seek(self._cursor, start) else None
-        except lmdb.Error as error:
-            raise failure_of(error, "reading failed") from error
-
-    def seek_first(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first (key, value) in ``[start, end)``, or None."""
-        if self._txn is None:
-            raise InvariantViolation("the reader is closed")
-        cursor = self._cursor
-        try:
-            if not _seek(cursor, start):
-                return None
-            item = cursor.item()
-        except lmdb.Error as error:
-            raise failure_of(error, "reading failed") from error
-        return _opened(item) if item[0] < end else None
-
-    def seek_last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        """Return the last (key, value) in ``[start, end)``, or None."""
-        if self._txn is None:
-            raise InvariantViolation("the reader is closed")
-        cursor = self._cursor
-        try:
-            if not _seek_before(cursor, end):
-                return None
-            item = cursor.item()
-        except lmdb.Error as error:
-            raise failure_of(error, "reading failed") from error
-        return _opened(item) if item[0] >= start else None
-
-    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) of ``[start, end)``, ascending or descending."""
-        txn = self._txn
-        if txn is None:
-            raise InvariantViolation("the reader is closed")
-        items = self._items(txn, start, end, reverse)
-        if any_sealed(start, end):
-            items = map(_opened, items)
-        yield from items
-
-    def _items(
-        self, txn: "lmdb.Transaction[bytes]", start: bytes, end: bytes, reverse: bool
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what is stored in ``[start, end)``."""
-        cursor = txn.cursor()
-        try:
-            if reverse:
-                if _seek_before(cursor, end):
-                    for item in cursor.iterprev():
-                        if item[0] < start:
-                            break
-                        if item[0] >= end:
-                            raise _out_of_order(item[0])
-                        yield item
-            elif _seek(cursor, start):
-                for item in cursor.iternext():
-                    if item[0] >= end:
-                        break
-                    if item[0] < start:
-                        raise _out_of_order(item[0])
-                    yield item
-        except lmdb.Error as error:
-            check(self._txn is not None, "the reader was closed during a scan")
-            raise failure_of(error, "scanning failed") from error
-        finally:
-            cursor.close()
-
-    def close(self) -> None:
-        """End the transaction, so that its pages can be reused."""
-        txn, self._txn = self._txn, None
-        if txn is not None:
-            self._engine.forget_reader(self)
-            self._cursor.close()
-            txn.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def _out_of_order(key: bytes) -> EngineFailed:
-    """Keys that do not ascend: a damaged page would show rows of one range in another."""
-    text = f"the key {key.hex()} is out of order: a page is damaged; discard this replica and let it be rebuilt"
-    return EngineFailed(Code.DATA_CORRUPTION, text)
-
-
-def _opened(item: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    """Return key and value of a stored item. Raises F1Error DATA_CORRUPTION."""
-    key, data = item
-    return (key, unseal(key, data)) if is_sealed(key) else item
-
-
-def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes) -> bool:
-    """Put the cursor on the first key at or above ``start``. Borders may be empty or longer than keys may be."""
-    if len(start) <= MAX_KEY_BYTES:
-        return cursor.set_range(start)
-    found = cursor.set_range(start[:MAX_KEY_BYTES])
-    if found and cursor.key() < start:
-        return cursor.next()
-    return found
-
-
-def _seek_before(cursor: "lmdb.Cursor[bytes]", end: bytes) -> bool:
-    """Put the cursor on the last key below ``end``."""
-    return cursor.prev() if _seek(cursor, end) else cursor.last()
 
 
 class LmdbEngine:
@@ -624,6 +464,6 @@ def _apply(txn: "lmdb.Transaction[bytes]", batch: WriteBatch) -> None:
             txn.delete(key)
         else:
             with txn.cursor() as cursor:
-                found = _seek(cursor, key)
+                found = seek(cursor, key)
                 while found and cursor.key() < value:
                     found = cursor.delete()

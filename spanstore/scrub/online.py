@@ -6,7 +6,8 @@ from pathlib import Path
 from f1common.errors import F1Error
 from spanstore.engine.directory import DATA_FILE
 from spanstore.engine.keyspace import MAX_GROUP, SERVER
-from spanstore.engine.lmdb_engine import LmdbEngine, LmdbReader
+from spanstore.engine.lmdb_engine import LmdbEngine
+from spanstore.engine.lmdb_reader import LmdbReader
 from spanstore.engine.pages import Fault, Meta, PageFile, Walk
 from spanstore.group.storage import check_records
 from spanstore.scrub.records import Finding, check_record, group_of

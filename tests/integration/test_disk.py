@@ -36,7 +36,6 @@ WAIT_S = 30
 T = TypeVar("T")
 
 SETTINGS = ("storage.reserve_mib=16", "storage.digest_every_ms=0")
-ROOT = os.geteuid() == 0
 
 
 def key(number: int) -> bytes:
@@ -169,10 +168,14 @@ def fill_up(path: Path) -> Path:
     return hog
 
 
-needs_root = pytest.mark.skipif(not ROOT, reason="mounting a file system needs root")
+@pytest.fixture
+def mounting() -> None:
+    """For tests that mount file systems, which only root may."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
 
 
-@needs_root
+@pytest.mark.usefixtures("mounting")
 def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(tmp_path: Path) -> None:
     with servers(tmp_path, 3) as cluster, small_disk(cluster.data(cluster.names[0]), 64):
         victim = cluster.names[0]
@@ -211,7 +214,7 @@ def behind(cluster: Servers) -> int:
     return max(max(indexes) - min(indexes) for indexes in found.values())
 
 
-@needs_root
+@pytest.mark.usefixtures("mounting")
 def test_with_all_disks_full_writes_are_refused_and_reads_go_on(tmp_path: Path) -> None:
     with servers(tmp_path, 1) as cluster, small_disk(cluster.data(cluster.names[0]), 48):
         (name,) = cluster.names
@@ -242,7 +245,7 @@ def test_with_all_disks_full_writes_are_refused_and_reads_go_on(tmp_path: Path) 
         assert cluster.length(number) == 200_000
 
 
-@needs_root
+@pytest.mark.usefixtures("mounting")
 def test_a_disk_that_becomes_read_only_ends_the_server_which_waits_for_it(tmp_path: Path) -> None:
     with servers(tmp_path, 1) as cluster, small_disk(cluster.data(cluster.names[0]), 64):
         (name,) = cluster.names
