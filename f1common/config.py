@@ -19,8 +19,18 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from f1common.config_reference import ADDRESS_OR_NONE, NAME, bad_value, is_text, reference_markdown
-from f1common.config_text import ADDRESS_OR_NONE, NAME, is_text, permitted_text
+from f1common.config_sql import F1ServerSection as F1ServerSection
+from f1common.config_sql import MasterSection as MasterSection
+from f1common.config_sql import SlaveSection as SlaveSection
+from f1common.config_text import (
+    ADDRESS_OR_NONE,
+    NAME,
+    bad_value_text,
+    is_text,
+    permitted_text,
+    reference_markdown,
+    relate,
+)
 from f1common.errors import Code, F1Error
 
 ENV_PREFIX = "F1_"
@@ -33,13 +43,6 @@ _INT64_MAX = (1 << 63) - 1
 _MAX_GROUP = 0xFFFE
 
 _T = TypeVar("_T")
-
-
-def _relate(*relations: tuple[str, bool]) -> None:
-    """Raise F1Error INVALID_ARGUMENT with the messages of all relations that do not hold."""
-    broken = [message for message, holds in relations if not holds]
-    if broken:
-        raise F1Error(Code.INVALID_ARGUMENT, "; ".join(broken))
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
@@ -106,7 +109,7 @@ class ClockSection(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
         bound_ms = self.bound_us / 1000
-        _relate(
+        relate(
             ("clock.source = 'bounded' needs clock.bound_us > 0", self.source != "bounded" or self.bound_us > 0),
             (
                 f"clock.max_skew_ms ({self.max_skew_ms}) must be at least twice clock.bound_us ({bound_ms:g} ms)",
@@ -159,7 +162,7 @@ class PaxosSection(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
-        _relate(
+        relate(
             (
                 f"paxos.lease_ms ({self.lease_ms}) must be above paxos.election_timeout_ms "
                 f"({self.election_timeout_ms}), or a leader's lease ends before it is missed",
@@ -257,80 +260,6 @@ class PlacementSection(Struct, frozen=True, kw_only=True):
     period_ms: Annotated[int, Meta(ge=100, le=_DAY_MS, description="How often to look at the cluster.")] = 5_000
 
 
-class F1ServerSection(Struct, frozen=True, kw_only=True):
-    """An f1server: schema leases and what its queries may use."""
-
-    schema_lease_ms: Annotated[
-        int,
-        Meta(ge=200, le=600_000, description="How long a server may use a schema without confirming it."),
-    ] = 2_000
-    query_memory_mib: Annotated[
-        int, Meta(ge=16, le=1_048_576, description="Memory of all running queries together; beyond it they spill.")
-    ] = 512
-    query_threads: Annotated[
-        int, Meta(ge=1, le=256, description="Queries evaluated at a time, each by one thread.")
-    ] = 2
-    statistics_ms: Annotated[
-        int, Meta(ge=1, le=_DAY_MS, description="How old the statistics may be that queries are planned with.")
-    ] = 60_000
-    distribute: Annotated[
-        Literal["auto", "off", "force"],
-        Meta(description="Whether queries run at slaves: the large ones, none, or all that the planner can spread."),
-    ] = "auto"
-    distribute_rows: Annotated[
-        int, Meta(ge=0, le=_INT64_MAX, description="Queries that examine fewer rows run on the f1server alone.")
-    ] = 5_000
-    broadcast_rows: Annotated[
-        int, Meta(ge=0, le=10_000_000, description="A side of a join with no more rows may go to every slave.")
-    ] = 10_000
-    force_join: Annotated[
-        Literal["none", "broadcast", "repartition"],
-        Meta(description="For tests: how distributed joins are made wherever that is possible."),
-    ] = "none"
-
-
-class MasterSection(Struct, frozen=True, kw_only=True):
-    """The master: when it believes that a slave is gone, and how often it says that it is there itself."""
-
-    suspect_ms: Annotated[
-        int, Meta(ge=20, le=600_000, description="Silence after which a slave gets no more queries.")
-    ] = 1_000
-    dead_ms: Annotated[
-        int,
-        Meta(
-            ge=50,
-            le=3_600_000,
-            description="Silence after which a slave is forgotten; also how long a new master waits for slaves.",
-        ),
-    ] = 5_000
-    keepalive_ms: Annotated[int, Meta(ge=10, le=60_000, description="Longest silence towards f1servers.")] = 1_000
-
-    def __post_init__(self) -> None:
-        """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
-        _relate(
-            (
-                f"master.dead_ms ({self.dead_ms}) must be above master.suspect_ms ({self.suspect_ms})",
-                self.dead_ms > self.suspect_ms,
-            )
-        )
-
-
-class SlaveSection(Struct, frozen=True, kw_only=True):
-    """A slave: how often it tells the master that it lives, and what the parts of queries may use."""
-
-    heartbeat_ms: Annotated[int, Meta(ge=5, le=60_000, description="Time from one beat to the next.")] = 300
-    memory_mib: Annotated[
-        int, Meta(ge=16, le=1_048_576, description="Memory of the parts of all queries together; more queries wait.")
-    ] = 512
-    query_memory_mib: Annotated[
-        int, Meta(ge=16, le=1_048_576, description="Memory of all parts of one query; beyond it they spill.")
-    ] = 128
-    threads: Annotated[int, Meta(ge=1, le=256, description="Threads that evaluate the parts of one query.")] = 2
-    batch_rows: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Rows that are given to other workers at a time, at most.")
-    ] = 16_384
-
-
 class LimitsSection(Struct, frozen=True, kw_only=True):
     """Bounds of queues and messages. What is over a bound is refused or dropped, never kept in memory."""
 
@@ -410,7 +339,7 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the parts of the topology do not fit together."""
-        _relate(*self._relations())
+        relate(*self._relations())
 
     def _relations(self) -> Iterator[tuple[str, bool]]:
         names = [server.name for server in self.servers]
@@ -465,7 +394,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if sections contradict each other."""
-        _relate(
+        relate(
             (
                 f"master.suspect_ms ({self.master.suspect_ms}) must be above 2 * slave.heartbeat_ms "
                 f"({self.slave.heartbeat_ms}), or a late beat makes a slave suspect",
@@ -561,7 +490,7 @@ class _Given:
                 try:
                     values[key] = msgspec.convert(value, field.type)
                 except msgspec.ValidationError as error:
-                    self.problems.append(bad_value(f"{name}.{key}", value, field.type, origin, error))
+                    self.problems.append(bad_value_text(f"{name}.{key}", value, field.type, origin, error))
             elif field.required:
                 self.problems.append(f"{name}.{key} is missing: {permitted_text(field.type)}")
         if len(self.problems) > before:

@@ -97,6 +97,16 @@ def _inline(engine: Engine, clock: Clock) -> Source:
     return InlineSource(engine, clock)
 
 
+def _supervision(config: Config, engine: Engine, clock: Clock) -> Supervision:
+    return Supervision(
+        engine=engine,
+        clock=clock,
+        drift_ppm=config.paxos.clock_drift_ppm,
+        settle_us=config.clock.settle_ms * 1000,
+        slow_sync_us=config.storage.slow_sync_ms * 1000,
+    )
+
+
 class SpanProcess:
     """Everything that one spanserver process runs."""
 
@@ -120,11 +130,9 @@ class SpanProcess:
         Needs a running event loop. Raises EngineFailed DATA_CORRUPTION if the pages themselves are damaged; a replica
         whose records are damaged is left out.
         """
-        self._clock = clock
-        self._rng = rng
+        self._clock, self._rng, self._channels = clock, rng, channels
         topology = topology_of(config)
         addresses = sorted(address for _, address in topology.servers.values())
-        self._channels = channels
         self._birth = Birth(config.server.name, topology.founders(), engine, rng)
         self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng)
         self.server = SpanServer(
@@ -138,13 +146,7 @@ class SpanProcess:
             inbox_messages=config.limits.inbox_messages,
             on_applied=on_applied,
             founder=self._birth.born and not self._birth.lost,
-            supervision=Supervision(
-                engine=engine,
-                clock=clock,
-                drift_ppm=config.paxos.clock_drift_ppm,
-                settle_us=config.clock.settle_ms * 1000,
-                slow_sync_us=config.storage.slow_sync_ms * 1000,
-            ),
+            supervision=_supervision(config, engine, clock),
         )
         self._scrubber = self._make_scrubber(config) if scrub else None
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
@@ -154,18 +156,17 @@ class SpanProcess:
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
+        cluster_id, at_once = topology.cluster_id, config.storage.transfers_in
         self.transfers = Transfers(
             self.server,
             engine,
             channels,
             self.registrar,
-            cluster_id=topology.cluster_id,
-            at_once=config.storage.transfers_in,
+            cluster_id=cluster_id,
+            at_once=at_once,
             on_installed=on_installed,
         )
-        source = StateSource(
-            config.server.name, topology.cluster_id, engine, self.server.groups.__contains__, config.storage
-        )
+        source = StateSource(config.server.name, cluster_id, engine, self.server.groups.__contains__, config.storage)
         scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock), self.server.mark_damaged)
         self._handed_over = asyncio.Event()
         self._servicer = SpanServicer(

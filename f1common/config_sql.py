@@ -1,0 +1,84 @@
+"""The sections of the configuration that concern the database tier: f1servers, the master, slaves."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from f1common.config_text import relate
+
+_DAY_MS = 86_400_000
+_INT64_MAX = (1 << 63) - 1
+
+
+class F1ServerSection(Struct, frozen=True, kw_only=True):
+    """An f1server: schema leases and what its queries may use."""
+
+    schema_lease_ms: Annotated[
+        int,
+        Meta(ge=200, le=600_000, description="How long a server may use a schema without confirming it."),
+    ] = 2_000
+    query_memory_mib: Annotated[
+        int, Meta(ge=16, le=1_048_576, description="Memory of all running queries together; beyond it they spill.")
+    ] = 512
+    query_threads: Annotated[
+        int, Meta(ge=1, le=256, description="Queries evaluated at a time, each by one thread.")
+    ] = 2
+    statistics_ms: Annotated[
+        int, Meta(ge=1, le=_DAY_MS, description="How old the statistics may be that queries are planned with.")
+    ] = 60_000
+    distribute: Annotated[
+        Literal["auto", "off", "force"],
+        Meta(description="Whether queries run at slaves: the large ones, none, or all that the planner can spread."),
+    ] = "auto"
+    distribute_rows: Annotated[
+        int, Meta(ge=0, le=_INT64_MAX, description="Queries that examine fewer rows run on the f1server alone.")
+    ] = 5_000
+    broadcast_rows: Annotated[
+        int, Meta(ge=0, le=10_000_000, description="A side of a join with no more rows may go to every slave.")
+    ] = 10_000
+    force_join: Annotated[
+        Literal["none", "broadcast", "repartition"],
+        Meta(description="For tests: how distributed joins are made wherever that is possible."),
+    ] = "none"
+
+
+class MasterSection(Struct, frozen=True, kw_only=True):
+    """The master: when it believes that a slave is gone, and how often it says that it is there itself."""
+
+    suspect_ms: Annotated[
+        int, Meta(ge=20, le=600_000, description="Silence after which a slave gets no more queries.")
+    ] = 1_000
+    dead_ms: Annotated[
+        int,
+        Meta(
+            ge=50,
+            le=3_600_000,
+            description="Silence after which a slave is forgotten; also how long a new master waits for slaves.",
+        ),
+    ] = 5_000
+    keepalive_ms: Annotated[int, Meta(ge=10, le=60_000, description="Longest silence towards f1servers.")] = 1_000
+
+    def __post_init__(self) -> None:
+        """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
+        relate(
+            (
+                f"master.dead_ms ({self.dead_ms}) must be above master.suspect_ms ({self.suspect_ms})",
+                self.dead_ms > self.suspect_ms,
+            )
+        )
+
+
+class SlaveSection(Struct, frozen=True, kw_only=True):
+    """A slave: how often it tells the master that it lives, and what the parts of queries may use."""
+
+    heartbeat_ms: Annotated[int, Meta(ge=5, le=60_000, description="Time from one beat to the next.")] = 300
+    memory_mib: Annotated[
+        int, Meta(ge=16, le=1_048_576, description="Memory of the parts of all queries together; more queries wait.")
+    ] = 512
+    query_memory_mib: Annotated[
+        int, Meta(ge=16, le=1_048_576, description="Memory of all parts of one query; beyond it they spill.")
+    ] = 128
+    threads: Annotated[int, Meta(ge=1, le=256, description="Threads that evaluate the parts of one query.")] = 2
+    batch_rows: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Rows that are given to other workers at a time, at most.")
+    ] = 16_384
