@@ -19,7 +19,7 @@ from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_exception, error_from_rpc
 from spanstore.client import SpanClient
 from spanstore.client.router import Router
-from spanstore.engine.base import Engine
+from spanstore.engine.base import Engine, EngineFailed
 from spanstore.engine.damage import WHOLE_SERVER
 from spanstore.group.config import GroupConfig
 from spanstore.group.outbox import Ticket
@@ -237,11 +237,16 @@ class SpanProcess:
 
     async def _begin(self) -> None:
         """Find out what an empty directory is, begin the first replicas if it is a founder's, store the first map."""
-        if not self._birth.born:
-            await self._birth.settle(self._greet)
-            if not self._birth.lost:
-                await self.server.found()
-        await self._bootstrap()
+        try:
+            if not self._birth.born:
+                await self._birth.settle(self._greet)
+                if not self._birth.lost:
+                    await self.server.found()
+            await self._bootstrap()
+        except EngineFailed as error:
+            # The driver may have nothing to write for a while: the process ends now.
+            if not self.failed.done():
+                self.failed.set_result(error)
 
     async def _greet(self, server: str) -> Hello:
         """Ask another founder what it is. Raises F1Error."""

@@ -301,9 +301,8 @@ def test_a_damaged_row_is_never_served_and_its_replica_stays_out(tmp_path: Path)
         cluster.stop(victim)
         cluster.start(victim)
         cluster.until(lambda: cluster.status()[victim].damaged_groups, "it forgot")
-        for number in range(20):
-            cluster.put(number, 2000 + number)
-        assert all(cluster.length(number) == 2000 + number for number in range(20))
+        cluster.put(7, 2007)
+        assert cluster.length(7) == 2007
 
 
 def scrub(cluster: Servers, name: str) -> None:
