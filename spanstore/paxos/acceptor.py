@@ -52,15 +52,18 @@ class Acceptor(ReplicaCore):
         self._send_now.append((sender, PreVoteReply(message.ballot, granted, self._promised)))
 
     def _is_stranger(self, sender: str, message: Message) -> bool:
-        """Tell whether ``sender`` is no member by a log that would know; a candidate is told, once that is certain."""
-        configuration, previous = self.configuration, self._membership.previous
-        if sender in configuration.members or configuration.version < joined_at(sender) or self._newcomer:
+        """Tell whether ``sender`` was removed, by a configuration that is chosen; a candidate is told so.
+
+        Whoever joined by a later version than that one is believed, also if the log has another change there: that one
+        may never be chosen.
+        """
+        chosen = self._chosen_configuration
+        known = sender in chosen.members or sender in self.configuration.members
+        if known or joined_at(sender) > chosen.version or self._newcomer:
             return False
-        if self.configuration_settled:
-            if isinstance(message, PreVote | Prepare) and configuration.version:
-                self._send_now.append((sender, Removed(message.ballot, configuration.version)))
-            return True
-        return previous is None or sender not in previous.members
+        if isinstance(message, PreVote | Prepare) and chosen.version:
+            self._send_now.append((sender, Removed(message.ballot, chosen.version)))
+        return True
 
     def _on_accept(self, sender: str, message: Accept, now: Now) -> None:
         if message.ballot < self._promised:

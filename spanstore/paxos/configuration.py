@@ -16,6 +16,7 @@ _MARK = b"\xc1"
 """First byte of a payload that is a configuration. No command begins with it: msgpack never uses it."""
 
 _LIFE = "#"
+_MAX_DIGITS = 18
 
 MAX_MEMBERS = 15
 
@@ -68,9 +69,9 @@ def server_of(member: str) -> str:
 
 
 def joined_at(member: str) -> int:
-    """Return the version of the first configuration with ``member``."""
+    """Return the version of the first configuration with ``member``; 0 also for what is no member's name."""
     _, _, version = member.partition(_LIFE)
-    return int(version) if version.isdecimal() else 0
+    return int(version) if version.isdecimal() and len(version) <= _MAX_DIGITS else 0
 
 
 def decode_configuration(payload: bytes) -> Configuration | None:

@@ -48,8 +48,9 @@ class ReplicaCore:
     ) -> None:
         """Start or restart from what is on disk: nobody is promised anything for one maximum lease from ``now``.
 
-        A group of one voter needs not wait: nobody else can have been promised anything. ``configuration`` is the one
-        in force as of ``applied_index``; None for a newcomer, which has no state and must fetch it.
+        Only the single voter of a group that was never changed need not wait: nobody else can have been promised
+        anything. ``configuration`` is the one in force as of ``applied_index``; None for a newcomer, which has no state
+        and must fetch it.
         """
         self.group = group
         self.me = me
@@ -78,7 +79,8 @@ class ReplicaCore:
         self._applied = applied_index
         self._handed = applied_index
         self._safe = (0, 0)
-        alone = self.configuration.voters == (me,)
+        # Of a group that had other voters before, one may still hold a lease that this replica granted.
+        alone = self.configuration.voters == (me,) and self.configuration.version == 0
         quarantine = 0 if alone else self._max_lease_us
         self._granted = Granted(now.boot_us + quarantine)
         self._jitter_us = 0 if alone else self._draw_jitter()
@@ -123,6 +125,12 @@ class ReplicaCore:
     def configuration_settled(self) -> bool:
         """Whether the configuration is chosen."""
         return self._membership.index <= self._chosen
+
+    @property
+    def _chosen_configuration(self) -> Configuration:
+        """The newest configuration that is certainly chosen: the next is proposed only after the one before is."""
+        previous = self._membership.previous
+        return self.configuration if self.configuration_settled or previous is None else previous
 
     @property
     def offered_state(self) -> tuple[str, int] | None:
@@ -182,7 +190,7 @@ class ReplicaCore:
         leading = self._leading
         if leading is None:
             return 0
-        return leading.usable_ceiling(min(self._durable.ceiling, leading.ceiling))
+        return leading.held.usable_ceiling(min(self._durable.ceiling, leading.ceiling))
 
     def match(self, replica: str) -> int:
         """Leader: how far ``replica`` is known to hold this leader's log durably; otherwise 0."""

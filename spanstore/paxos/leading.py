@@ -36,7 +36,6 @@ class Leading:
         self.ceiling = 0
         self.first_own = log.last_index + 1
         self.held = Held(config.held_us)
-        self.given_ceiling = floor
         self._me = me
         self._config = config
         self._log = log
@@ -83,12 +82,6 @@ class Leading:
         """Return when the latest lease has ended also for the acceptors."""
         start = self.held.start
         return max(self._counted_at, NEVER if start is None else start) + self._config.lease_us
-
-    def usable_ceiling(self, own: int) -> int:
-        """Return the highest ceiling that a quorum holds durably, and remember that it may be used."""
-        ceiling = self.held.usable_ceiling(own)
-        self.given_ceiling = max(self.given_ceiling, ceiling)
-        return ceiling
 
     def want_ceiling(self, ts: int) -> None:
         """Ask for a ceiling of at least ``ts`` with the next Accepts."""

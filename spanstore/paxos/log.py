@@ -52,10 +52,17 @@ class LogSizes:
         self._marks: deque[tuple[int, int]] = deque()
 
     def appended(self, index: int, size: int) -> None:
-        """Note an entry of ``size`` bytes; after a truncation an index may come again."""
+        """Note an entry of ``size`` bytes."""
         self._bytes += size
         if not self._marks or self._bytes - self._marks[-1][1] >= _MARK_BYTES:
             self._marks.append((index, self._bytes))
+
+    def truncated(self, first: int, size: int) -> None:
+        """Note that the entries from ``first`` on, ``size`` bytes as far as known, are gone."""
+        self._bytes -= size
+        while self._marks and self._marks[-1][0] >= first:
+            self._marks.pop()
+        self._low = min(self._low, first - 1)
 
     def newest(self, size: int) -> int:
         """Return an index above which the log has about ``size`` bytes, 0 if it never had so many."""
@@ -133,6 +140,11 @@ class LogTail:
     def truncate(self, first: int) -> None:
         """Drop the entries from ``first`` on."""
         at = max(first - self._first, 0)
+        if at < len(self._ends):
+            before = self._ends[at] - len(self._entries[at].payload) - ENTRY_OVERHEAD_BYTES
+            self._sizes.truncated(first, self._ends[-1] - before)
+        else:
+            self._sizes.truncated(first, 0)
         del self._entries[at:]
         del self._ends[at:]
         if first < self._first:

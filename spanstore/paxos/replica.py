@@ -101,9 +101,10 @@ class Replica(Acceptor):
     def why_no_change(self) -> str:
         """Leader: say why the configuration cannot change now, nothing if it can. It may a moment later.
 
-        A leader first has an entry of its own chosen, with all before it (else a configuration of an older leader could
-        still be chosen instead of this leader's), and a quorum of the present configuration must hold a ceiling at or
-        above all timestamps given out so far, since the next but one need not meet the quorum that promised them.
+        A leader first has an entry of its own chosen, with all before it: else a configuration of an older leader could
+        still be chosen instead of this leader's. And the present configuration is chosen, since quorums of the next but
+        one need not meet those of the one before. The ceilings used by then are safe as well: every Accept carries the
+        ceiling, so whoever stored an entry after them holds them.
         """
         leading = self._leading
         if leading is None:
@@ -112,8 +113,6 @@ class Replica(Acceptor):
             return "the leader has just been elected"
         if not self.configuration_settled:
             return "the last change is not chosen yet"
-        if leading.held.usable_ceiling(min(self._durable.ceiling, leading.ceiling)) < leading.given_ceiling:
-            return "the members do not hold the leader's timestamp ceiling yet"
         return ""
 
     def change(self, configuration: Configuration, now: Now) -> int:
@@ -134,7 +133,7 @@ class Replica(Acceptor):
 
     def _check_quorum(self, leading: Leading, voters: tuple[str, ...], boot_us: int) -> None:
         """Refuse voters that could not go on choosing entries at once: a new one must have caught up."""
-        least = self._log.last_index - self._config.promote_lag_entries
+        least = max(1, self._log.last_index - self._config.promote_lag_entries)  # a newcomer has matched nothing
         for voter in set(voters) - set(self.configuration.voters):
             if leading.match(voter) < least:
                 text = f"group {self.group}: {voter} lacks too much of the log to vote yet; retry when it has caught up"
@@ -269,15 +268,16 @@ class Replica(Acceptor):
 
         The latter may be the only one whose log lets it win, until that configuration is chosen.
         """
-        previous = self._membership.previous if not self.configuration_settled else None
-        voters = self.configuration.voters + (previous.voters if previous is not None else ())
+        voters = self.configuration.voters + self._chosen_configuration.voters
         return self._may_lead and not self._removed and self.me in voters
 
     def _ask_whether_removed(self, boot_us: int) -> None:
         """Whoever does not stand and hears no leader may have been removed: a question that cannot be granted tells."""
         self._deadline = boot_us + self._config.lease_us + self._draw_jitter()
         question = PreVote(Ballot(self._promised.round, self.me), self._log.last_index, self._log.last_ballot)
-        self._send_now.extend((other, question) for other in self._others)
+        last_leader = self._promised.replica  # all that a newcomer knows
+        asked = {*self._others, last_leader} - {self.me, ""}
+        self._send_now.extend((other, question) for other in sorted(asked))
 
     def _agreed(self, others: Collection[str]) -> bool:
         """Tell whether ``others`` and this replica are a quorum; only voters count, which this one need not be."""

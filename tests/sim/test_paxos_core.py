@@ -10,7 +10,8 @@ from f1common.errors import InvariantViolation
 from spanstore.paxos import Accept, Accepted, Ballot, Replica, Role
 from spanstore.paxos.leading import Leading
 from spanstore.paxos.lease import Granted
-from spanstore.testing.paxos_world import DRIFT_PPM, Mutation, Violation, World
+from spanstore.testing.paxos_nodes import Mutation, Violation
+from spanstore.testing.paxos_world import DRIFT_PPM, World
 
 # Broken variants: each must be caught by the checkers.
 

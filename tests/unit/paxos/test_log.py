@@ -10,7 +10,7 @@ from spanstore.paxos.lease import Granted, Held
 from spanstore.paxos.log import ENTRY_OVERHEAD_BYTES, LogTail
 from spanstore.paxos.progress import Progress
 from spanstore.paxos.quorum import majority, reached_by
-from spanstore.testing.paxos_world import Disk
+from spanstore.testing.paxos_nodes import Disk
 
 
 class Writer:

@@ -28,7 +28,7 @@ from spanstore.paxos import (
     Role,
     TransferLeadership,
 )
-from spanstore.testing.paxos_world import Disk
+from spanstore.testing.paxos_nodes import Disk
 
 CONFIG = PaxosConfig(lease_us=1000, heartbeat_us=100, election_timeout_us=300, retry_us=400)
 

@@ -48,7 +48,7 @@ from spanstore.paxos import (
     Replica,
     TransferLeadership,
 )
-from spanstore.testing.paxos_world import Disk
+from spanstore.testing.paxos_nodes import Disk
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "paxos").glob("*.txt"))
 MS = 1000
