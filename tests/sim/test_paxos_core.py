@@ -107,12 +107,12 @@ class KeepsLeaseOnTransfer(Replica):
         return True
 
 
-class TruncatesAlone(Replica):
-    """A leader cuts the log below what it has applied itself."""
+class CutsUnapplied(Replica):
+    """A replica cuts its log below what all members hold, whether or not it has applied that itself."""
 
-    def _renew(self, leading: Leading, now: Now) -> None:
-        super()._renew(leading, now)
-        self._all_hold = self._applied
+    def _truncate(self) -> int | None:
+        self._applied = self._log.last_index
+        return super()._truncate()
 
 
 class HandsOutUnchosen(Replica):
@@ -148,7 +148,7 @@ MUTATIONS = {
     "early ceiling": Mutation(EarlyCeiling),
     "no drift margin": Mutation(NoDriftMargin, world=LONG | {"drift": DRIFT_PPM, "faults": (10, 10, 11)}),
     "keeps the lease on transfer": Mutation(KeepsLeaseOnTransfer),
-    "truncates alone": Mutation(TruncatesAlone),
+    "cuts what is not applied": Mutation(CutsUnapplied),
     "hands out what is not chosen": Mutation(HandsOutUnchosen),
 }
 SEEDS_TO_CATCH = 500
