@@ -82,7 +82,7 @@ def decode_configuration(payload: bytes) -> Configuration | None:
         version, voters, learners = msgspec.msgpack.decode(
             payload[1:], type=tuple[int, tuple[str, ...], tuple[str, ...]]
         )
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise F1Error(Code.DATA_CORRUPTION, f"a configuration of a group cannot be read: {error}") from error
     return Configuration(version, voters, learners)
 
