@@ -17,6 +17,12 @@ replica a.
     crash a | restart a      what was not synced is lost | start from disk
     transfer a b             a gives up in favour of b
     ceiling a 5000           a wants a timestamp ceiling in ms
+    add a d                  the leader a makes a new replica at server d a learner; its name is d# and the version
+    promote a d#1            the leader a makes the learner d#1 a voter; demote a b: the other way round
+    remove a b               the leader a proposes the configuration without b
+    newcomer d#1             d#1 begins, with nothing
+    install d#1 from a       d#1 restarts with the state of a as of what a has applied
+    lead a no | lead a yes   a may not stand, or may again
     show [a]                 state
 
 `python tests/unit/paxos/test_scripts.py --rewrite` writes the answers anew.
@@ -30,6 +36,7 @@ from typing import Any
 import pytest
 
 from f1common.clock import Now, TTInterval
+from f1common.errors import F1Error
 from spanstore.paxos import (
     Accept,
     Accepted,
@@ -48,10 +55,13 @@ from spanstore.paxos import (
     Replica,
     TransferLeadership,
 )
+from spanstore.paxos.configuration import decode_configuration
 from spanstore.testing.paxos_nodes import Disk
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "paxos").glob("*.txt"))
 MS = 1000
+SHOWN = ("leads ", "no longer leads", "was removed", "is offered ")
+"""Settling is unseen but for these."""
 
 
 class Steady(random.Random):
@@ -70,7 +80,18 @@ def at(index: int, ballot: Ballot) -> str:
 
 
 def words(entries: tuple[LogEntry, ...] | list[LogEntry]) -> str:
-    return " ".join(f"{entry.index}:{entry.payload.decode()}/{ballot_name(entry.ballot)}" for entry in entries)
+    return " ".join(f"{entry.index}:{word(entry.payload)}/{ballot_name(entry.ballot)}" for entry in entries)
+
+
+def word(payload: bytes) -> str:
+    configuration = decode_configuration(payload)
+    return payload.decode() if configuration is None else members(configuration)
+
+
+def members(configuration: Configuration) -> str:
+    """Version, voters and, in brackets, learners."""
+    learners = f"({','.join(configuration.learners)})" if configuration.learners else ""
+    return f"v{configuration.version}={','.join(configuration.voters)}{learners}"
 
 
 def show_message(message: Message) -> str:
@@ -128,9 +149,11 @@ class Script:
         self.config = PaxosConfig()
         self.disks: dict[str, Disk] = {}
         self.replicas: dict[str, Replica] = {}
-        self.writing: dict[str, list[tuple[Effects, int]]] = {}
+        self.writing: dict[str, list[tuple[Effects, int, Configuration | None]]] = {}
         self.ways: dict[tuple[str, str], list[Message]] = {}
         self.applied: dict[str, int] = {}
+        self.states: dict[str, Configuration | None] = {}
+        self.told: set[str] = set()
         self.out: list[str] = []
 
     def command(self, line: str) -> str:
@@ -172,6 +195,15 @@ class Script:
             case ["ceiling", name, ms]:
                 self.replicas[name].want_ceiling(int(ms) * MS)
                 self.turn(name)
+            case ["add" | "promote" | "demote" | "remove" as step, name, member]:
+                self.change(step, name, member)
+            case ["newcomer", name]:
+                self.disks[name] = Disk()
+                self.start(name)
+            case ["install", name, "from", source]:
+                self.install(name, self.disks[source])
+            case ["lead", name, word]:
+                self.replicas[name].set_may_lead(word == "yes")
             case ["show", *names]:
                 for name in names or sorted(self.replicas):
                     self.show(name)
@@ -188,9 +220,8 @@ class Script:
         self.config = PaxosConfig(
             lease_us=1000 * MS, heartbeat_us=100 * MS, election_timeout_us=300 * MS, retry_us=300 * MS, **options
         )
-        self.ways = {(a, b): [] for a in self.names for b in self.names if a != b}
         for name in self.names:
-            self.disks[name] = Disk()
+            self.disks[name] = Disk(Configuration(0, self.names))
             self.start(name)
         self.settle()
 
@@ -198,10 +229,11 @@ class Script:
         disk = self.disks[name]
         self.writing[name] = []
         self.applied[name] = disk.applied
+        self.states[name] = disk.configuration
         self.replicas[name] = self.kind(
             group=1,
             me=name,
-            configuration=Configuration(0, self.names),
+            configuration=disk.configuration,
             config=self.config,
             log=disk,
             hard_state=disk.hard_state,
@@ -224,33 +256,70 @@ class Script:
         chosen = replica.take_chosen(1 << 20)
         if chosen:
             self.applied[name] = chosen[-1].index
+            for entry in chosen:
+                self.states[name] = decode_configuration(entry.payload) or self.states[name]
             self.out.append(f"{name} takes {words(chosen)}")
         if effects.writes() or effects.send_synced or chosen:
-            self.writing[name].append((effects, self.applied[name]))
+            self.writing[name].append((effects, self.applied[name], self.states[name]))
             if not effects.writes() and len(self.writing[name]) == 1:
                 self.sync(name)
 
     def post(self, name: str, messages: list[tuple[str, Message]]) -> None:
         for to, message in messages:
             self.out.append(f"{name}->{to} {show_message(message)}")
-            self.ways[name, to].append(message)
+            self.ways.setdefault((name, to), []).append(message)
 
     def sync(self, name: str) -> None:
         jobs, self.writing[name] = self.writing[name], []
-        for effects, applied in jobs:
-            self.disks[name].write(effects, applied)
+        for effects, applied, state in jobs:
+            self.disks[name].write(effects, applied, state)
             self.post(name, effects.send_synced)
             self.replicas[name].synced(effects, self.now())
             self.replicas[name].applied(applied)
             self.turn(name)
 
     def deliver(self, sender: str, receiver: str, count: int | None = None) -> None:
-        way = self.ways[sender, receiver]
+        way = self.ways.get((sender, receiver), [])
         messages, self.ways[sender, receiver] = way[:count], [] if count is None else way[count:]
         for message in messages:
             if receiver in self.replicas:
                 self.replicas[receiver].step(sender, message, self.now())
                 self.turn(receiver)
+                self.tell(receiver)
+
+    def tell(self, name: str) -> None:
+        """Say what the driver of a replica would have to see to."""
+        replica = self.replicas[name]
+        if replica.removed and name not in self.told:
+            self.told.add(name)
+            self.out.append(f"{name} was removed")
+        if replica.offered_state is not None:
+            source, first = replica.offered_state
+            self.out.append(f"{name} is offered the state of {source}, from {first}")
+
+    def change(self, step: str, name: str, member: str) -> None:
+        replica = self.replicas[name]
+        before = replica.configuration
+        match step:
+            case "add":
+                after = before.with_learner(member)
+            case "promote":
+                after = before.with_voter(member)
+            case "demote":
+                after = before.with_demoted(member)
+            case _:
+                after = before.without(member)
+        try:
+            replica.change(after, self.now())
+        except F1Error as error:
+            self.out.append(f"refused: {error.message}")
+        else:
+            self.turn(name)
+
+    def install(self, name: str, source: Disk) -> None:
+        border = source.log[source.applied - source.first]
+        self.disks[name].install(source.applied, border, source.configuration)
+        self.start(name)
 
     def settle(self) -> None:
         for _ in range(100):
@@ -261,7 +330,7 @@ class Script:
             for way in ways:
                 self.deliver(*way)
             if not busy and not ways:
-                self.out = [line for line in self.out if " leads " in line or " no longer leads" in line]
+                self.out = [line for line in self.out if any(f" {word}" in line for word in SHOWN)]
                 return
         raise RuntimeError("the group does not come to rest")
 
@@ -269,6 +338,8 @@ class Script:
         replica, disk = self.replicas[name], self.disks[name]
         parts = [f"{name} {replica.role.value} {ballot_name(replica.ballot)} leader {replica.leader or '-'}"]
         parts.append(f"log [{words(disk.log)}] chosen {replica.chosen_index}")
+        if replica.configuration.version:
+            parts.append(members(replica.configuration))
         if replica.usable_ceiling:
             parts.append(f"usable {replica.usable_ceiling // MS}")
         if replica.lease_valid(self.time):
@@ -313,7 +384,7 @@ def test_counting_entries_of_older_ballots_loses_one() -> None:
 
 
 def test_there_are_scripts() -> None:
-    assert len(SCRIPTS) >= 15
+    assert len(SCRIPTS) >= 25
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["--rewrite"]:
