@@ -45,13 +45,18 @@ class GroupAdmin:
         self._progress = progress
 
     async def members(self, group: int) -> Members:
-        """Return the members of ``group`` as its leader has them. Raises NOT_FOUND, UNAVAILABLE without a leader."""
-        found = [m for m in await self.all_members() if m.group == group]
-        if not found:
-            raise F1Error(Code.NOT_FOUND, f"no server has a replica of group {group}")
-        if not found[0].leader:
-            raise F1Error(Code.UNAVAILABLE, f"group {group} has no leader at present; retry", retryable=True)
-        return found[0]
+        """Return the members of ``group`` as its leader has them, once it has one. Raises NOT_FOUND, UNAVAILABLE."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout_s
+        while True:
+            found = [m for m in await self.all_members() if m.group == group]
+            if not found:
+                raise F1Error(Code.NOT_FOUND, f"no server has a replica of group {group}")
+            if found[0].leader:
+                return found[0]
+            if loop.time() >= end:
+                raise F1Error(Code.UNAVAILABLE, f"group {group} has no leader; retry", retryable=True)
+            await asyncio.sleep(_PAUSE_S)
 
     async def all_members(self) -> list[Members]:
         """Return the members of all groups, each by the replica that knows best."""

@@ -291,7 +291,7 @@ class Transfers:
         """The replica is complete on disk."""
         installing = self._installing.pop(group)
         self._notes.pop(group, None)
-        _log.warning("group %d: %d bytes of state as of entry %d are installed", group, installing.size, index)
+        _log.info("group %d: %d bytes of state as of entry %d are installed", group, installing.size, index)
         if self._on_installed is not None:
             self._on_installed(group, index)
         await self.host.load(group)

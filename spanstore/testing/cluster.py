@@ -16,6 +16,7 @@ from f1common.config import (
     ClusterServer,
     Config,
     PaxosSection,
+    PlacementSection,
     ServerSection,
     StorageSection,
 )
@@ -51,6 +52,10 @@ class ClusterConfig:
     ack_before_sync: bool = False
     leader_zone: str = ""
     """Where all groups should be led; servers are in zones named by the last letters of their names."""
+    placement: PlacementSection = field(default_factory=lambda: PlacementSection(replace_after_ms=0, rebalance=False))
+    """Nothing is moved by itself, unless a test wants that."""
+    spare: int = 0
+    """How many of the servers, the last ones, have no replica at first."""
     readers: int = 0
     """How many of the servers, the last ones, have read-only replicas of all groups."""
 
@@ -74,8 +79,9 @@ class SimCluster:
 
     def _describe(self) -> ClusterSection:
         ranges = spread_tables(self.groups, TABLES)
-        count = len(self.names) - self.config.readers
-        voters, readers = tuple(self.names[:count]), tuple(self.names[count:])
+        founders = self.names[: len(self.names) - self.config.spare]
+        count = len(founders) - self.config.readers
+        voters, readers = tuple(founders[:count]), tuple(founders[count:])
         return ClusterSection(
             cluster_id="sim",
             servers=tuple(ClusterServer(name=n, zone=n[-1], address=f"{n}:{_PORT}") for n in self.names),
@@ -104,6 +110,7 @@ class SimCluster:
             clock=ClockSection(source="same_host", offset_us=0),
             paxos=self.config.paxos,
             storage=self.config.storage,
+            placement=self.config.placement,
             cluster=self._cluster,
         )
 

@@ -1,12 +1,19 @@
 """Members of groups that come, go and are lost, in whole simulated clusters."""
 
 import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from f1common.config import PaxosSection, PlacementSection
+from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
+from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import SpanClient, Write
+from spanstore.client.groups import GroupAdmin
+from spanstore.paxos.configuration import server_of
 from spanstore.runtime.birth import Birth
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim.world import World, run_sim
@@ -72,3 +79,179 @@ def test_the_loss_of_a_disk_is_seen_to_matter(monkeypatch: pytest.MonkeyPatch) -
         except AssertionError:
             return
     pytest.fail(f"nothing was lost: {seen}")
+
+
+# ---------------------------------------------------------------------- members that come and go, by command
+
+
+@dataclass
+class Load:
+    """Writers that count: each adds one to a row of its own, again and again, and knows how often it was told so."""
+
+    client: SpanClient
+    counts: dict[bytes, int] = field(default_factory=dict)
+    stopped: bool = False
+
+    async def write(self, key: bytes) -> None:
+        self.counts[key] = 0
+        while not self.stopped:
+
+            async def add(tx: Any) -> None:
+                found = (await tx.read([key])).values()[0]
+                tx.write(key, str(int(found or 0) + 1).encode())
+
+            await self.client.run(add)
+            self.counts[key] += 1
+            await asyncio.sleep(0.02)
+
+    async def check(self) -> int:
+        """Stop, compare and return how many additions there were."""
+        self.stopped = True
+        await asyncio.sleep(0.5)
+        keys = sorted(self.counts)
+        found = (await self.client.read(keys, timeout_s=30)).values()
+        assert {key: int(value or 0) for key, value in zip(keys, found, strict=True)} == self.counts
+        return sum(self.counts.values())
+
+
+async def begin(world: World, config: ClusterConfig) -> tuple[SimCluster, SpanClient, Load]:
+    cluster = SimCluster(world, config)
+    cluster.start()
+    client = cluster.client(world.add_client("client"))
+    await cluster.settle(client)
+    load = Load(cluster.client(world.add_client("writer")))
+    for table in (1, 2):
+        task = asyncio.get_running_loop().create_task(load.write(tuples.encode((table, "counter"))))
+        task.add_done_callback(lambda done: None if done.cancelled() else done.result())
+    return cluster, client, load
+
+
+def small_logs(**changes: Any) -> ClusterConfig:
+    """Logs that are soon cut, so that newcomers need the state."""
+    config = ClusterConfig(groups=2, **changes)
+    config.paxos = PaxosSection(log_keep_entries=20)
+    return config
+
+
+async def replace_a_dead_voter(world: World) -> int:
+    config = small_logs(servers=4)
+    config.spare = 1
+    cluster, client, load = await begin(world, config)
+    await asyncio.sleep(3)
+    dead, new = "span-c", "span-d"
+    world.crash(dead)
+    admin = GroupAdmin(client)
+    for group in cluster.groups:
+        members = await admin.replace(group, dead, new)
+        assert sorted(server_of(m) for m in members.voters) == ["span-a", "span-b", "span-d"]
+    # Now the newcomer counts: without another of the first ones there is a majority only with it.
+    world.crash("span-b")
+    await asyncio.sleep(6)
+    before = sum(load.counts.values())
+    await asyncio.sleep(2)
+    assert sum(load.counts.values()) > before
+    return await load.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_dead_voter_is_replaced_while_writes_go_on(seed: int) -> None:
+    assert run_sim(replace_a_dead_voter, seed) > 50
+
+
+async def rebuild_a_lost_disk(world: World) -> int:
+    cluster, client, load = await begin(world, small_logs())
+    await asyncio.sleep(3)
+    world.crash("span-b")
+    del cluster.engines["span-b"]
+    world.restart("span-b")
+    await asyncio.sleep(3)
+    admin = GroupAdmin(client)
+    for group in cluster.groups:
+        await admin.rebuild(group, "span-b")
+    world.crash("span-a")
+    await asyncio.sleep(6)
+    return await load.check()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_lost_disk_is_rebuilt_from_the_others(seed: int) -> None:
+    assert run_sim(rebuild_a_lost_disk, seed) > 50
+
+
+async def heal_by_itself(world: World) -> tuple[int, dict[int, list[str]]]:
+    """One voter dies for good and another loses its disk; nobody gives a command."""
+    config = small_logs(servers=4)
+    config.spare = 1
+    config.placement = PlacementSection(replace_after_ms=5_000, period_ms=500)
+    cluster, client, load = await begin(world, config)
+    await asyncio.sleep(2)
+    world.crash("span-c")
+    await whole(client, ["span-a", "span-b", "span-d"])
+    world.crash("span-b")
+    del cluster.engines["span-b"]
+    world.restart("span-b")
+    await asyncio.sleep(1)
+    voters = await whole(client, ["span-a", "span-b", "span-d"])
+    world.crash("span-a")
+    await asyncio.sleep(6)
+    return await load.check(), voters
+
+
+async def whole(client: SpanClient, servers: list[str]) -> dict[int, list[str]]:
+    """Wait until all groups have voters at ``servers`` alone that all hold the log; return where they have them."""
+    voters: dict[int, list[str]] = {}
+    for _ in range(120):
+        await asyncio.sleep(1)
+        members = await GroupAdmin(client).all_members()
+        voters = {m.group: sorted(server_of(v) for v in m.voters) for m in members}
+        caught_up = all(m.leader and m.last_index - m.matches.get(v, 0) < 20 for m in members for v in m.voters)
+        if caught_up and all(found == servers for found in voters.values()):
+            break
+    return voters
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_dead_servers_and_lost_disks_are_made_up_for(seed: int) -> None:
+    count, voters = run_sim(heal_by_itself, seed)
+    assert count > 50
+    assert voters == {group: ["span-a", "span-b", "span-d"] for group in range(3)}
+
+
+async def take_a_share(world: World) -> dict[str, int]:
+    config = ClusterConfig(servers=6, groups=5, spare=3, placement=PlacementSection(period_ms=500))
+    cluster, client, load = await begin(world, config)
+    for _ in range(60):
+        await asyncio.sleep(2)
+        members = await GroupAdmin(client).all_members()
+        counts = Counter(server_of(v) for m in members for v in m.voters + m.learners)
+        if max(counts.values()) - min(counts[name] for name in cluster.names) <= 1:
+            break
+    await load.check()
+    return dict(counts)
+
+
+def test_new_servers_take_their_share() -> None:
+    counts = run_sim(take_a_share, 1)
+    assert sorted(counts.values()) == [3] * 6
+
+
+async def read_from_a_reader(world: World) -> tuple[bytes | None, list[str]]:
+    """Founded with a read-only replica: it serves reads at a timestamp, and never leads."""
+    cluster = SimCluster(world, ClusterConfig(servers=4, groups=1, readers=1))
+    cluster.start()
+    client = cluster.client(world.add_client("client"))
+    await cluster.settle(client)
+    ts = await put(client, b"read me")
+    group = (await client.range_map()).group_of(KEY)
+    await asyncio.sleep(2)
+    request = pb.Request(group=group, read=pb.Read(timestamp=ts, keys=[KEY]))
+    answer = await client._router.send_to("span-d", request, 5.0)
+    for name in cluster.names[:3]:
+        world.crash(name)
+    await asyncio.sleep(10)
+    roles = [replica.replica.role.value for name, replica in cluster.replicas(group) if name == "span-d"]
+    return answer.read.versions[0].value, roles
+
+
+def test_a_read_only_replica_serves_reads_and_never_leads() -> None:
+    assert run_sim(read_from_a_reader, 1) == (b"read me", ["follower"])
