@@ -438,7 +438,7 @@ class SafeTimeReply(_message.Message):
     def __init__(self, safe_ts: _Optional[int] = ...) -> None: ...
 
 class ChangeMembers(_message.Message):
-    __slots__ = ("step", "name", "version")
+    __slots__ = ("step", "name", "version", "home")
     class Step(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STEP_UNSPECIFIED: _ClassVar[ChangeMembers.Step]
@@ -456,10 +456,12 @@ class ChangeMembers(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
     step: ChangeMembers.Step
     name: str
     version: int
-    def __init__(self, step: _Optional[_Union[ChangeMembers.Step, str]] = ..., name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+    home: str
+    def __init__(self, step: _Optional[_Union[ChangeMembers.Step, str]] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., home: _Optional[str] = ...) -> None: ...
 
 class MembersReply(_message.Message):
     __slots__ = ("version", "voters", "learners")
@@ -934,7 +936,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, passes: _Optional[int] = ..., running: _Optional[bool] = ..., position: _Optional[str] = ..., records: _Optional[int] = ..., bytes: _Optional[int] = ..., findings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing", "conditions", "scrub", "damaged_groups", "sync_us", "longest_sync_us", "disk_room_bytes")
+    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing", "conditions", "scrub", "damaged_groups", "sync_us", "longest_sync_us", "disk_room_bytes", "home")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -952,6 +954,7 @@ class StatusReply(_message.Message):
     SYNC_US_FIELD_NUMBER: _ClassVar[int]
     LONGEST_SYNC_US_FIELD_NUMBER: _ClassVar[int]
     DISK_ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     cluster_id: str
@@ -969,7 +972,8 @@ class StatusReply(_message.Message):
     sync_us: int
     longest_sync_us: int
     disk_room_bytes: int
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ..., conditions: _Optional[_Iterable[str]] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., damaged_groups: _Optional[_Iterable[int]] = ..., sync_us: _Optional[int] = ..., longest_sync_us: _Optional[int] = ..., disk_room_bytes: _Optional[int] = ...) -> None: ...
+    home: str
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ..., conditions: _Optional[_Iterable[str]] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., damaged_groups: _Optional[_Iterable[int]] = ..., sync_us: _Optional[int] = ..., longest_sync_us: _Optional[int] = ..., disk_room_bytes: _Optional[int] = ..., home: _Optional[str] = ...) -> None: ...
 
 class InstallingStatus(_message.Message):
     __slots__ = ("group", "source", "received_bytes", "base_index", "note")

@@ -293,16 +293,24 @@ class SpanClient:
         return await self._router.range_map(timeout_s, refresh=refresh)
 
     async def change_members(
-        self, group: int, step: pb.ChangeMembers.Step, name: str, *, version: int | None = None, timeout_s: float = 10.0
+        self,
+        group: int,
+        step: pb.ChangeMembers.Step,
+        name: str,
+        *,
+        version: int | None = None,
+        home: str = "",
+        timeout_s: float = 10.0,
     ) -> pb.MembersReply:
         """Take one step (``pb.ChangeMembers``) with the members of ``group`` and return them once it is chosen.
 
-        ``name`` is a member's or its server's; ``version``, if given, must be that of the present members. Raises
+        ``name`` is a member's or its server's; ``version``, if given, must be that of the present members; ``home``,
+        for a new replica, is that of its server's status. Raises
         FAILED_PRECONDITION (retryable if waiting helps), NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT; after an
         ambiguous error the step may have been taken.
         """
         await self._router.range_map(timeout_s)
-        change = pb.ChangeMembers(step=step, name=name, version=version)
+        change = pb.ChangeMembers(step=step, name=name, version=version, home=home)
         response = await self._router.send(group, lambda: pb.Request(change_members=change), timeout_s)
         return response.members
 

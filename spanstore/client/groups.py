@@ -73,9 +73,9 @@ class GroupAdmin:
         return [best[group][1] for group in sorted(best)]
 
     async def add_learner(self, group: int, server: str) -> Members:
-        """Give ``server`` a read-only replica."""
+        """Give ``server`` a read-only replica. Raises UNAVAILABLE if the server does not answer."""
         if (await self.members(group)).of(server) is None:
-            await self._step(group, pb.ChangeMembers.ADD, server)
+            await self._step(group, pb.ChangeMembers.ADD, server, await self._home(server))
         return await self.members(group)
 
     async def add_voter(self, group: int, server: str) -> Members:
@@ -125,6 +125,15 @@ class GroupAdmin:
         await self._until_led_by(group, server)
         return await self.members(group)
 
+    async def _home(self, server: str) -> str:
+        """Return the name of the server's data directory."""
+        for answer in (await self._client.status()).values():
+            if not isinstance(answer, F1Error) and answer.name == server:
+                return answer.home
+        raise F1Error(
+            Code.UNAVAILABLE, f"no spanserver {server} answers: start it first, or name another", retryable=True
+        )
+
     async def _until_led_by(self, group: int, server: str) -> None:
         end = asyncio.get_running_loop().time() + self._timeout_s
         while (await self._leader(group)) != server:
@@ -135,7 +144,7 @@ class GroupAdmin:
     async def _leader(self, group: int) -> str:
         return next((m.leader for m in await self.all_members() if m.group == group), "")
 
-    async def _step(self, group: int, step: pb.ChangeMembers.Step, name: str) -> None:
+    async def _step(self, group: int, step: pb.ChangeMembers.Step, name: str, home: str = "") -> None:
         """Take a step, again and again while waiting helps. A refusal shows whether an unanswered one was taken."""
         self._progress(
             f"group {group}: {pb.ChangeMembers.Step.Name(pb.ChangeMembers.Step.ValueType(step)).lower()} {name}"
@@ -145,7 +154,7 @@ class GroupAdmin:
         unsure = False
         while True:
             try:
-                await self._client.change_members(group, step, name)
+                await self._client.change_members(group, step, name, home=home)
                 return
             except F1Error as error:
                 if unsure and error.code in (Code.ALREADY_EXISTS, Code.NOT_FOUND):

@@ -392,7 +392,7 @@ class Group:
                 self._transfer_to(member_at(before, request.name))
                 self._outbox.send(ticket.reply, MembersReply(before))
                 return
-            after = next_configuration(before, request.step, request.name)
+            after = next_configuration(before, request.step, request.name, request.home)
             if self._me not in after.voters:
                 # Whoever leads stays a voter: another one does it.
                 self.hand_over()

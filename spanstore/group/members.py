@@ -70,13 +70,15 @@ def member_at(configuration: Configuration, name: str) -> str:
     raise F1Error(Code.NOT_FOUND, f"{name} is no member: {', '.join(configuration.members)} are")
 
 
-def next_configuration(before: Configuration, step: Step, name: str) -> Configuration:
+def next_configuration(before: Configuration, step: Step, name: str, home: str) -> Configuration:
     """Return the configuration after ``step``. Raises NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT."""
     if step is Step.ADD:
         servers = {server_of(member) for member in before.members}
         if name in servers:
             raise F1Error(Code.ALREADY_EXISTS, f"{name} has a replica of this group already")
-        return before.with_learner(name)
+        if not home:
+            raise F1Error(Code.INVALID_ARGUMENT, "a new replica needs the name of its server's data directory")
+        return before.with_learner(name, home)
     member = member_at(before, name)
     votes = member in before.voters
     match step:

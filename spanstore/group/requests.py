@@ -144,6 +144,8 @@ class ChangeMembers:
     step: Step
     name: str
     version: int = -1
+    home: str = ""
+    """For a new replica: the name of its server's data directory."""
 
 
 Request = Read | Settle | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery | ChangeMembers

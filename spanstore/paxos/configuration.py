@@ -16,6 +16,7 @@ _MARK = b"\xc1"
 """First byte of a payload that is a configuration. No command begins with it: msgpack never uses it."""
 
 _LIFE = "#"
+_HOME = "-"
 _MAX_DIGITS = 18
 
 MAX_MEMBERS = 15
@@ -37,10 +38,14 @@ class Configuration(NamedTuple):
         """All of them, voters first."""
         return self.voters + self.learners
 
-    def with_learner(self, server: str) -> "Configuration":
-        """Return the configuration in which a new replica at ``server`` is a learner."""
+    def with_learner(self, server: str, home: str = "") -> "Configuration":
+        """Return the configuration in which a new replica at ``server`` is a learner.
+
+        ``home`` names the data directory that it may live in: if that is lost, so is the replica.
+        """
         version = self.version + 1
-        return Configuration(version, self.voters, (*self.learners, f"{server}{_LIFE}{version}"))
+        name = f"{server}{_LIFE}{version}{_HOME if home else ''}{home}"
+        return Configuration(version, self.voters, (*self.learners, name))
 
     def with_voter(self, name: str) -> "Configuration":
         """Return the configuration in which the learner ``name`` is a voter."""
@@ -70,8 +75,13 @@ def server_of(member: str) -> str:
 
 def joined_at(member: str) -> int:
     """Return the version of the first configuration with ``member``; 0 also for what is no member's name."""
-    _, _, version = member.partition(_LIFE)
+    version = member.partition(_LIFE)[2].partition(_HOME)[0]
     return int(version) if version.isdecimal() and len(version) <= _MAX_DIGITS else 0
+
+
+def home_of(member: str) -> str:
+    """Return the data directory that ``member`` may live in, empty if that is not said."""
+    return member.partition(_LIFE)[2].partition(_HOME)[2]
 
 
 def decode_configuration(payload: bytes) -> Configuration | None:

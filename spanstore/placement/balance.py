@@ -115,7 +115,7 @@ def _best_place(group: GroupState, leaving: str, known: Mapping[str, ServerState
 def _even_out(known: Mapping[str, ServerState], groups: list[GroupState], load: Counter[str]) -> Move | None:
     """Return a move from the fullest server to an emptier one that leaves the group in no fewer zones."""
     able = [s for s in known.values() if s.health is Health.UP and not s.draining]
-    if any(s.health is not Health.UP for s in known.values()):
+    if any(s.health is Health.SILENT for s in known.values()):
         return None  # copies that a restart makes unnecessary
     for full in sorted(able, key=lambda s: (-load[s.name], s.name)):
         for empty in sorted(able, key=lambda s: (load[s.name], s.name)):

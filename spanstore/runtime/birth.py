@@ -103,6 +103,11 @@ class Birth:
             self._nonce = rng.randbytes(16)
 
     @property
+    def home(self) -> str:
+        """A name for this data directory that no other one has."""
+        return self._nonce[:6].hex()
+
+    @property
     def born(self) -> bool:
         """Whether it is certain what this directory is. A server that is no founder has nothing to find out."""
         return self.certificate is not None or self.before_certificates or self._me not in self._founders

@@ -7,7 +7,9 @@ ended, so that the next driver goes on with it; two drivers at once do the same 
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -28,9 +30,10 @@ from spanstore.runtime.spanserver import SpanServer
 _log = logging.getLogger(__name__)
 
 _MOVE_KEY = tuples.encode((SYSTEM_TABLE_ID, "replica_move"))
-_SILENT_US = 2_000_000
 _SETTLE_US = 10_000_000
-_STEP_TIMEOUT_S = 600.0
+_STEP_TIMEOUT_S = 3600.0
+_WATCH_S = 2.0
+_PATIENCE_S = 20.0
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class PlacementDriver:
             await self._client.commit([Write(_MOVE_KEY, _encode(move))])
             _log.info("group %d: its replica moves from %s to %s: %s", move.group, move.old, move.new, move.why)
         try:
-            await self._carry_out(move)
+            await self._while_alive(move.new, self._carry_out(move))
             self.moves += 1
         except F1Error as error:
             _log.warning("group %d: its replica does not move from %s to %s: %s", move.group, move.old, move.new, error)
@@ -90,6 +93,21 @@ class PlacementDriver:
     async def _written(self) -> Move | None:
         value = (await self._client.read([_MOVE_KEY])).values()[0]
         return None if value is None else _decode(value)
+
+    async def _while_alive(self, server: str, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` as long as ``server`` answers now and then. Raises UNAVAILABLE when it does not."""
+        task = asyncio.create_task(work, name=f"move to {server}")
+        silent_s = 0.0
+        while not task.done():
+            await asyncio.wait((task,), timeout=_WATCH_S)
+            answers = () if task.done() else (await self._client.status()).values()
+            there = task.done() or any(isinstance(a, pb.StatusReply) and a.name == server for a in answers)
+            silent_s = 0.0 if there else silent_s + _WATCH_S
+            if silent_s >= _PATIENCE_S:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                raise F1Error(Code.UNAVAILABLE, f"{server} has not answered for {silent_s:g} s")
+        task.result()
 
     async def _carry_out(self, move: Move) -> None:
         admin = GroupAdmin(self._client, timeout_s=_STEP_TIMEOUT_S)
@@ -137,7 +155,7 @@ class PlacementDriver:
             silent = now - seen.answered_us
             after = self._config.replace_after_ms * 1000
             dead = bool(after) and silent >= after
-            health = Health.DEAD if dead else Health.SILENT if silent >= _SILENT_US else Health.UP
+            health = Health.DEAD if dead else Health.SILENT
             return ServerState(name, zone, health, holds=_all_of(name, members))
         seen.answered_us = now
         held = {group.group: group.member for group in reply.groups}

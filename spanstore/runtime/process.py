@@ -147,6 +147,7 @@ class SpanProcess:
             on_applied=on_applied,
             founder=self._birth.born and not self._birth.lost,
             supervision=_supervision(config, engine, clock),
+            home=self._birth.home,
         )
         self._scrubber = self._make_scrubber(config) if scrub else None
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)

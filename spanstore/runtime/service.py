@@ -158,6 +158,7 @@ class SpanServicer(stubs.SpanServerServicer):
             cluster_id=server.topology.cluster_id,
             version=_version(),
             now_earliest=now.tt.earliest,
+            home=server.home,
             now_latest=now.tt.latest,
             groups=[_group_status(server.groups[n].view(now)) for n in sorted(server.groups)],
             disk_used_bytes=int(info.get("used_bytes", 0)),

@@ -26,7 +26,7 @@ from spanstore.group.members import is_later_life, load_lives, put_life
 from spanstore.group.outbox import Ticket
 from spanstore.group.state import Done
 from spanstore.mvcc.versions import MAX_TS, scan_versions
-from spanstore.paxos.configuration import Configuration, joined_at, server_of
+from spanstore.paxos.configuration import Configuration, home_of, joined_at, server_of
 from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, OwnedRanges, RangeMap
 from spanstore.runtime.casualties import Casualties, OnDamaged
@@ -92,13 +92,16 @@ class SpanServer:
         founder: bool = True,
         on_damaged: OnDamaged | None = None,
         supervision: Supervision | None = None,
+        home: str = "",
     ) -> None:
         """Load every replica that is here, and, for a ``founder``, those that ``topology`` places here at first.
 
         ``send`` takes a group, the names of the sending and the receiving replica, and what the one says to the other.
         ``on_damaged`` is told of each replica that is taken out of service; those that are damaged are not loaded.
+        ``home`` names the data directory: a replica that is to live in another one does not begin here.
         Raises EngineFailed.
         """
+        self.home = home
         self.name = name
         self.topology = topology
         self.is_server: Callable[[str], bool] = lambda server: server in topology.servers
@@ -219,7 +222,8 @@ class SpanServer:
     def _may_begin(self, group: int, receiver: str, message: Message) -> bool:
         """Tell whether ``receiver`` is a replica that should begin here: a leader writes to it, and it never lived."""
         known, alive = self._lives.get(group, ("", False))
-        if not isinstance(message, Accept) or server_of(receiver) != self.name or joined_at(receiver) == 0:
+        mine = server_of(receiver) == self.name and home_of(receiver) == self.home
+        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0:
             return False
         return is_later_life(receiver, known) and group not in self.absent and (alive or group not in self._swept)
 

@@ -213,7 +213,7 @@ class Transfers:
             return False
         with self.engine.snapshot() as reader:
             checkpoint.check_base(reader, group, base, had)
-        _log.warning("group %d: the log ends at %d, %s has %d: fetching the state", group, had, source, base.index)
+        _log.info("group %d: the log ends at %d, %s has %d: fetching the state", group, had, source, base.index)
         await self.host.take_out(group)
         await self.save(group, Installing(Stage.CLEARING, source, had), WriteBatch())
         return True

@@ -186,7 +186,7 @@ def request_from_pb(request: pb.Request) -> rq.Request:
             if change.step not in _STEPS:
                 raise F1Error(Code.INVALID_ARGUMENT, f"{change.step} is no step that changes members")
             version = change.version if change.HasField("version") else -1
-            return rq.ChangeMembers(_STEPS[change.step], change.name, version)
+            return rq.ChangeMembers(_STEPS[change.step], change.name, version, change.home)
         case _:
             raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind")
 
