@@ -157,17 +157,9 @@ class SpanProcess:
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
-        cluster_id, at_once = topology.cluster_id, config.storage.transfers_in
-        self.transfers = Transfers(
-            self.server,
-            engine,
-            channels,
-            self.registrar,
-            cluster_id=cluster_id,
-            at_once=at_once,
-            on_installed=on_installed,
-        )
-        source = StateSource(config.server.name, cluster_id, engine, self.server.groups.__contains__, config.storage)
+        self.transfers = self._make_transfers(config, engine, on_installed)
+        hosts = self.server.groups.__contains__
+        source = StateSource(config.server.name, topology.cluster_id, engine, hosts, config.storage)
         scans = ScanService(self.server.submit, clock, scan_source or _inline(engine, clock), self.server.mark_damaged)
         self._handed_over = asyncio.Event()
         self._servicer = SpanServicer(
@@ -186,6 +178,19 @@ class SpanProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
         """Set when the replicas crashed: the process must end."""
+
+    def _make_transfers(
+        self, config: Config, engine: Engine, on_installed: Callable[[int, int], None] | None
+    ) -> Transfers:
+        return Transfers(
+            self.server,
+            engine,
+            self._channels,
+            self.registrar,
+            cluster_id=self.server.topology.cluster_id,
+            at_once=config.storage.transfers_in,
+            on_installed=on_installed,
+        )
 
     def _make_scrubber(self, config: Config) -> Scrubber:
         return Scrubber(
