@@ -1,7 +1,9 @@
 """Protocol versions: two processes that would misunderstand each other find out before they exchange anything.
 
 The version of a protocol travels in the first message of a stream where the message has a field for it, or in the
-metadata of a call. Neither side guesses: another version is refused, and both versions are named.
+metadata of a call. Neither side guesses: another version is refused, and both versions are named. Protocols of servers
+that are upgraded one after the other *reach* one version up and down: version n and n + 1 work side by side, as long as
+nothing that only n + 1 understands is sent before everybody speaks it, that is in version n + 2 of the program.
 """
 
 from typing import Any
@@ -18,9 +20,9 @@ def protocol_metadata(version: int) -> Metadata:
     return ((METADATA_KEY, str(version)),)
 
 
-def check_version(peer: str, theirs: int, ours: int) -> None:
-    """Raise F1Error VERSION_MISMATCH unless the protocol version of ``peer``, ``theirs``, is ``ours``."""
-    if theirs == ours:
+def check_version(peer: str, theirs: int, ours: int, reach: int = 0) -> None:
+    """Raise F1Error VERSION_MISMATCH if the version of ``peer``, ``theirs``, is more than ``reach`` from ``ours``."""
+    if abs(theirs - ours) <= reach:
         return
     older = "this process" if theirs > ours else peer
     raise F1Error(

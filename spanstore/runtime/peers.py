@@ -14,6 +14,8 @@ from spanstore.runtime.supervision import ServerReport
 from spanstore.runtime.wire import peer_to_pb, report_to_pb
 
 PROTOCOL_VERSION = 1
+VERSION_REACH = 1
+"""Servers are upgraded one after the other: how far apart the versions of two of them may be."""
 
 
 class PeerLinks:
@@ -26,9 +28,11 @@ class PeerLinks:
         address_of: Callable[[str], str | None],
         channels: ChannelCache,
         rng: random.Random,
+        version: int = PROTOCOL_VERSION,
     ) -> None:
         """``address_of`` returns the address of a server, None while it is not known."""
         self._me = me
+        self._version = version
         self._cluster_id = cluster_id
         self._address_of = address_of
         self._channels = channels
@@ -44,7 +48,7 @@ class PeerLinks:
 
     def _pack(self, messages: list[pb.PeerMessage]) -> pb.PeerBatch:
         return pb.PeerBatch(
-            sender=self._me, cluster_id=self._cluster_id, protocol_version=PROTOCOL_VERSION, messages=messages
+            sender=self._me, cluster_id=self._cluster_id, protocol_version=self._version, messages=messages
         )
 
     def send(self, group: int, sender: str, to: str, message: Message) -> None:

@@ -29,7 +29,7 @@ from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.birth import Birth, Hello
-from spanstore.runtime.peers import PeerLinks
+from spanstore.runtime.peers import PROTOCOL_VERSION, PeerLinks
 from spanstore.runtime.placement import PlacementDriver
 from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
@@ -123,10 +123,12 @@ class SpanProcess:
         on_applied: Callable[[int, Done], None] | None = None,
         on_installed: Callable[[int, int], None] | None = None,
         scrub: bool = False,
+        version: int = PROTOCOL_VERSION,
     ) -> None:
         """Load the replicas. Without a ``scan_source``, such as a pool of processes, scans run in this process.
 
-        ``scrub``: the data lie in ``server.data_dir``, and are read there regularly to find damage.
+        ``version`` of the protocol is what it speaks. ``scrub``: the data lie in ``server.data_dir``, and are read there
+        regularly to find damage.
         Needs a running event loop. Raises EngineFailed DATA_CORRUPTION if the pages themselves are damaged; a replica
         whose records are damaged is left out.
         """
@@ -134,7 +136,7 @@ class SpanProcess:
         topology = topology_of(config)
         addresses = sorted(address for _, address in topology.servers.values())
         self._birth = Birth(config.server.name, topology.founders(), engine, rng)
-        self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng)
+        self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng, version)
         self.server = SpanServer(
             name=config.server.name,
             topology=topology,
@@ -171,6 +173,7 @@ class SpanProcess:
             installing=self.transfers.status,
             directory=self.registrar.view,
             hello=self._birth.hello,
+            version=version,
             draining=draining,
             handed_over=self._handed_over,
             scrubber=self._scrubber,

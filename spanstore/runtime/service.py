@@ -19,7 +19,7 @@ from spanstore.group.outbox import Ticket
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
 from spanstore.runtime.birth import Hello
-from spanstore.runtime.peers import PROTOCOL_VERSION
+from spanstore.runtime.peers import PROTOCOL_VERSION, VERSION_REACH
 from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
@@ -46,6 +46,7 @@ class SpanServicer(stubs.SpanServerServicer):
         installing: Callable[[], list[Progress]],
         directory: Callable[[], Directory],
         hello: Callable[[], Hello],
+        version: int = PROTOCOL_VERSION,
         scrubber: Scrubber | None = None,
         draining: asyncio.Event | None = None,
         handed_over: asyncio.Event | None = None,
@@ -62,6 +63,7 @@ class SpanServicer(stubs.SpanServerServicer):
         self._scanner = scanner
         self._directory = directory
         self._hello = hello
+        self._version = version
         self._source = source
         self._installing = installing
         self._scrubber = scrubber
@@ -78,10 +80,9 @@ class SpanServicer(stubs.SpanServerServicer):
             draining=self._draining,
         )
 
-    @staticmethod
-    def _unpack(batch: pb.ClientBatch) -> Any:
+    def _unpack(self, batch: pb.ClientBatch) -> Any:
         if batch.protocol_version:
-            check_version("the client", batch.protocol_version, PROTOCOL_VERSION)
+            check_version("the client", batch.protocol_version, self._version, VERSION_REACH)
         return batch.requests
 
     def _handle(self, request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
@@ -104,7 +105,7 @@ class SpanServicer(stubs.SpanServerServicer):
 
         def unpack(batch: pb.PeerBatch) -> Any:
             nonlocal sender
-            check_version(f"spanserver {batch.sender}", batch.protocol_version, PROTOCOL_VERSION)
+            check_version(f"spanserver {batch.sender}", batch.protocol_version, self._version, VERSION_REACH)
             self._server.check_identity(batch.sender, batch.cluster_id)
             sender = batch.sender
             return batch.messages
@@ -136,13 +137,13 @@ class SpanServicer(stubs.SpanServerServicer):
     async def Scan(self, request: pb.ScanRequest, context: Any) -> None:
         """Stream rows as Arrow record batches."""
         if request.protocol_version:
-            check_version("the client", request.protocol_version, PROTOCOL_VERSION)
+            check_version("the client", request.protocol_version, self._version, VERSION_REACH)
         await self._scanner(request, context)
 
     @maps_errors
     async def FetchState(self, request: pb.StateRequest, context: Any) -> None:
         """Stream the state of a group to a replica that its log cannot help."""
-        check_version(f"spanserver {request.receiver}", request.protocol_version, PROTOCOL_VERSION)
+        check_version(f"spanserver {request.receiver}", request.protocol_version, self._version, VERSION_REACH)
         await self._source.serve(request, context)
 
     @maps_errors

@@ -29,6 +29,7 @@ from spanstore.group import checkpoint
 from spanstore.group.group import Group
 from spanstore.group.state import Done
 from spanstore.placement.range_map import spread_tables
+from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.process import SpanProcess
 from spanstore.testing.checkers import Applied, Installed
 from spanstore.testing.sim.world import NodeEnv, World
@@ -56,6 +57,8 @@ class ClusterConfig:
     """Nothing is moved by itself, unless a test wants that."""
     spare: int = 0
     """How many of the servers, the last ones, have no replica at first."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """Versions of the protocol that servers speak, where it is not this program's. Read when a server starts."""
     readers: int = 0
     """How many of the servers, the last ones, have read-only replicas of all groups."""
 
@@ -122,7 +125,10 @@ class SimCluster:
             self.transfers += 1
             self.applied.append(Installed(env.name, env.incarnation, group, index))
 
-        process = SpanProcess(config, engine, env.clock, channels, env.rng, on_applied=record, on_installed=installed)
+        version = self.config.versions.get(env.name, PROTOCOL_VERSION)
+        process = SpanProcess(
+            config, engine, env.clock, channels, env.rng, on_applied=record, on_installed=installed, version=version
+        )
         self.processes[env.name] = process
         self.resumed += sum(progress.base_index > 0 for progress in process.transfers.status())
         for number, replica in sorted(process.server.groups.items()):
