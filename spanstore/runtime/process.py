@@ -127,7 +127,7 @@ class SpanProcess:
     ) -> None:
         """Load the replicas. Without a ``scan_source``, such as a pool of processes, scans run in this process.
 
-        ``version`` of the protocol is what it speaks. ``scrub``: the data lie in ``server.data_dir``, and are read there
+        ``version`` of the protocol is what it speaks. ``scrub``: the data lie in ``server.data_dir`` and are read there
         regularly to find damage.
         Needs a running event loop. Raises EngineFailed DATA_CORRUPTION if the pages themselves are damaged; a replica
         whose records are damaged is left out.
