@@ -47,7 +47,7 @@ def try_one(scenario: Scenario, verbose: bool = False) -> Verdict:
     value = done.value
     summary = (
         f"{value.ok} ok, {value.failed} failed, {value.unknown} unknown, {value.faults} faults, "
-        f"{value.entries} entries, {done.events} events, {done.virtual_us / 1e6:.1f} s"
+        f"{value.entries} entries, {value.moves} moves, {done.events} events, {done.virtual_us / 1e6:.1f} s"
     )
     cpu_s = time.process_time() - started
     return Verdict(scenario.seed, scenario.workload, summary, done.trace_hash, "", "", cpu_s)
@@ -71,6 +71,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--seeds", type=parse_seeds, default=range(20), metavar="A-B", help="both inclusive; A:B leaves B out"
     )
     parser.add_argument("--workload", choices=WORKLOADS, help="what clients do; by default the seed picks it")
+    parser.add_argument("--moves-us", type=int, default=0, metavar="N", help="change the ranges every N microseconds")
     parser.add_argument("--scenario", type=Path, metavar="FILE", help="a kept scenario (JSON) instead of seeds")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--processes", type=int, default=1, help="seeds at the same time (default 1)")
@@ -86,7 +87,7 @@ def scenarios(options: argparse.Namespace) -> Iterator[Scenario]:
         return
     seeds = options.seeds if options.verbose is None else [options.verbose]
     for seed in seeds:
-        yield draw(seed, options.workload)
+        yield draw(seed, options.workload).with_(moves_us=options.moves_us)
 
 
 def verdicts(options: argparse.Namespace) -> Iterator[Verdict]:
@@ -115,6 +116,8 @@ def report(verdict: Verdict, options: argparse.Namespace) -> None:
     again = f"--scenario {options.scenario}" if options.scenario else f"--verbose {verdict.seed}"
     if options.workload:
         again += f" --workload {options.workload}"
+    if options.moves_us:
+        again += f" --moves-us {options.moves_us}"
     print(f"FAIL  {name}: {verdict.failure}\n{verdict.details}", flush=True)
     print(f"      repeat with: python scripts/simulate.py {again}", flush=True)
 

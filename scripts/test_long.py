@@ -96,6 +96,7 @@ class SeedJob:
 SIMULATE = ("{python}", "scripts/simulate.py", "--keep-going", "--seeds", "{seed_from}:{seed_to}")
 JOBS: tuple[Job, ...] = (
     SeedJob("simulate", SIMULATE, range(10_000, 14_000), 100),
+    SeedJob("simulate moves", (*SIMULATE, "--moves-us", "300000"), range(20_000, 22_000), 50),
     PytestJob("pytest", "tests"),
     SeedJob(
         "databases",

@@ -72,7 +72,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "change_members", "scrub")
+    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub")
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,13 @@ class Request(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_MOVE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_EXPORT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_STAGE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_CEDE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_OWN_FIELD_NUMBER: _ClassVar[int]
+    MOVE_CLEAR_FIELD_NUMBER: _ClassVar[int]
+    MOVE_ABANDON_FIELD_NUMBER: _ClassVar[int]
     CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_FIELD_NUMBER: _ClassVar[int]
     id: int
@@ -99,12 +106,19 @@ class Request(_message.Message):
     release: Release
     range_map: RangeMap
     safe_time: SafeTime
+    begin_move: BeginMove
+    move_export: MoveExport
+    move_stage: MoveStage
+    move_cede: MoveCede
+    move_own: MoveOwn
+    move_clear: MoveClear
+    move_abandon: MoveAbandon
     change_members: ChangeMembers
     scrub: Scrub
-    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "members", "scrub")
+    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "move", "move_export", "members", "scrub")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +129,8 @@ class Response(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_EXPORT_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_FIELD_NUMBER: _ClassVar[int]
     id: int
@@ -127,9 +143,11 @@ class Response(_message.Message):
     release: ReleaseReply
     range_map: RangeMapReply
     safe_time: SafeTimeReply
+    move: MoveReply
+    move_export: MoveExportReply
     members: MembersReply
     scrub: ScrubReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ...) -> None: ...
 
 class RangeRead(_message.Message):
     __slots__ = ("start", "end", "limit", "reverse")
@@ -436,6 +454,178 @@ class SafeTimeReply(_message.Message):
     SAFE_TS_FIELD_NUMBER: _ClassVar[int]
     safe_ts: int
     def __init__(self, safe_ts: _Optional[int] = ...) -> None: ...
+
+class BeginMove(_message.Message):
+    __slots__ = ("move", "start", "end", "source")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    start: bytes
+    end: bytes
+    source: int
+    def __init__(self, move: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., source: _Optional[int] = ...) -> None: ...
+
+class MoveProgress(_message.Message):
+    __slots__ = ("stage", "resume", "since_ts", "until_ts", "outcomes_since_ts", "outcomes_until_ts", "passes", "rows", "last_rows", "total")
+    class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CLEARING: _ClassVar[MoveProgress.Stage]
+        ROWS: _ClassVar[MoveProgress.Stage]
+        OUTCOMES: _ClassVar[MoveProgress.Stage]
+        LAST_ROWS: _ClassVar[MoveProgress.Stage]
+        LAST_OUTCOMES: _ClassVar[MoveProgress.Stage]
+        LAST_FINISHED: _ClassVar[MoveProgress.Stage]
+        READY: _ClassVar[MoveProgress.Stage]
+    CLEARING: MoveProgress.Stage
+    ROWS: MoveProgress.Stage
+    OUTCOMES: MoveProgress.Stage
+    LAST_ROWS: MoveProgress.Stage
+    LAST_OUTCOMES: MoveProgress.Stage
+    LAST_FINISHED: MoveProgress.Stage
+    READY: MoveProgress.Stage
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_TS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_SINCE_TS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_UNTIL_TS_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ROWS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    stage: MoveProgress.Stage
+    resume: bytes
+    since_ts: int
+    until_ts: int
+    outcomes_since_ts: int
+    outcomes_until_ts: int
+    passes: int
+    rows: int
+    last_rows: int
+    total: int
+    def __init__(self, stage: _Optional[_Union[MoveProgress.Stage, str]] = ..., resume: _Optional[bytes] = ..., since_ts: _Optional[int] = ..., until_ts: _Optional[int] = ..., outcomes_since_ts: _Optional[int] = ..., outcomes_until_ts: _Optional[int] = ..., passes: _Optional[int] = ..., rows: _Optional[int] = ..., last_rows: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class MoveItem(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class MoveExport(_message.Message):
+    __slots__ = ("move", "start", "end", "stage", "resume", "since_ts", "timestamp")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    start: bytes
+    end: bytes
+    stage: MoveProgress.Stage
+    resume: bytes
+    since_ts: int
+    timestamp: int
+    def __init__(self, move: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., stage: _Optional[_Union[MoveProgress.Stage, str]] = ..., resume: _Optional[bytes] = ..., since_ts: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class MoveExportReply(_message.Message):
+    __slots__ = ("timestamp", "items", "resume", "done", "checksum")
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    timestamp: int
+    items: _containers.RepeatedCompositeFieldContainer[MoveItem]
+    resume: bytes
+    done: bool
+    checksum: int
+    def __init__(self, timestamp: _Optional[int] = ..., items: _Optional[_Iterable[_Union[MoveItem, _Mapping]]] = ..., resume: _Optional[bytes] = ..., done: _Optional[bool] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class MoveStage(_message.Message):
+    __slots__ = ("move", "seq", "progress", "items", "checksum", "clear")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    seq: int
+    progress: MoveProgress
+    items: _containers.RepeatedCompositeFieldContainer[MoveItem]
+    checksum: int
+    clear: bool
+    def __init__(self, move: _Optional[int] = ..., seq: _Optional[int] = ..., progress: _Optional[_Union[MoveProgress, _Mapping]] = ..., items: _Optional[_Iterable[_Union[MoveItem, _Mapping]]] = ..., checksum: _Optional[int] = ..., clear: _Optional[bool] = ...) -> None: ...
+
+class MoveCede(_message.Message):
+    __slots__ = ("move", "start", "end", "heir")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HEIR_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    start: bytes
+    end: bytes
+    heir: int
+    def __init__(self, move: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., heir: _Optional[int] = ...) -> None: ...
+
+class MoveOwn(_message.Message):
+    __slots__ = ("move", "floor_ts")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_TS_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    floor_ts: int
+    def __init__(self, move: _Optional[int] = ..., floor_ts: _Optional[int] = ...) -> None: ...
+
+class MoveClear(_message.Message):
+    __slots__ = ("move", "start", "end")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    start: bytes
+    end: bytes
+    def __init__(self, move: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ...) -> None: ...
+
+class MoveAbandon(_message.Message):
+    __slots__ = ("move",)
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    def __init__(self, move: _Optional[int] = ...) -> None: ...
+
+class MoveIncoming(_message.Message):
+    __slots__ = ("seq", "progress")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    progress: MoveProgress
+    def __init__(self, seq: _Optional[int] = ..., progress: _Optional[_Union[MoveProgress, _Mapping]] = ...) -> None: ...
+
+class MoveCeded(_message.Message):
+    __slots__ = ("last_ts", "earliest_ts")
+    LAST_TS_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_TS_FIELD_NUMBER: _ClassVar[int]
+    last_ts: int
+    earliest_ts: int
+    def __init__(self, last_ts: _Optional[int] = ..., earliest_ts: _Optional[int] = ...) -> None: ...
+
+class MoveReply(_message.Message):
+    __slots__ = ("closed", "incoming", "ceded", "done")
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    INCOMING_FIELD_NUMBER: _ClassVar[int]
+    CEDED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    closed: int
+    incoming: MoveIncoming
+    ceded: MoveCeded
+    done: bool
+    def __init__(self, closed: _Optional[int] = ..., incoming: _Optional[_Union[MoveIncoming, _Mapping]] = ..., ceded: _Optional[_Union[MoveCeded, _Mapping]] = ..., done: _Optional[bool] = ...) -> None: ...
 
 class ChangeMembers(_message.Message):
     __slots__ = ("step", "name", "version", "home")

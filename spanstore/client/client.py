@@ -81,9 +81,9 @@ class SpanClient:
 
         Raises DEADLINE_EXCEEDED, UNAVAILABLE, SNAPSHOT_TOO_OLD, DATA_CORRUPTION, INVALID_ARGUMENT.
         """
-        result = await self._with_map(
-            lambda ranges_map: reading.read(
-                self._router, ranges_map, keys, ranges, timestamp, self._strong_ts, timeout_s
+        result = await self._router.with_map(
+            lambda ranges_map, left_s: reading.read(
+                self._router, ranges_map, keys, ranges, timestamp, self._strong_ts, left_s
             ),
             timeout_s,
         )
@@ -197,7 +197,7 @@ class SpanClient:
         if not writes:
             raise F1Error(Code.INVALID_ARGUMENT, "a commit needs at least one write")
 
-        async def attempt_once(ranges_map: RangeMap) -> int:
+        async def attempt_once(ranges_map: RangeMap, left_s: float) -> int:
             # A new name for each map: what aborts the try before may still be on its way to some participant.
             identity = commit_id or self.new_commit_id(writes[0].key)
             shares = twophase.share_out(ranges_map, writes, preconditions)
@@ -212,14 +212,14 @@ class SpanClient:
                 named=commit_id is not None,
             )
             try:
-                return await twophase.commit(self._router, plan, timeout_s, self._spawn)
+                return await twophase.commit(self._router, plan, left_s, self._spawn)
             except F1Error as error:
                 if commit_id is None or error.code is not Code.WRONG_RANGE:
                     raise
-                await self._router.range_map(timeout_s, refresh=True)
+                await self._router.range_map(left_s, refresh=True)
                 raise F1Error(Code.ABORTED, f"{error.message}; retry with the next attempt") from error
 
-        ts = await self._with_map(attempt_once, timeout_s)
+        ts = await self._router.with_map(attempt_once, timeout_s)
         self.saw(ts)
         return ts
 
@@ -231,9 +231,7 @@ class SpanClient:
         self, commit_id: CommitId, attempt: int = 1, *, peek: bool = False, timeout_s: float = 10.0
     ) -> Decision:
         """Did it commit? Unless ``peek``, an attempt nobody heard of is aborted by asking. Raises EXPIRED."""
-        ranges_map = await self._router.range_map(timeout_s)
-        group = ranges_map.group_of(commit_id.anchor)
-        return await twophase.outcome(self._router, commit_id, attempt, group, timeout_s, peek=peek)
+        return await twophase.outcome(self._router, commit_id, attempt, timeout_s, peek=peek)
 
     def transaction(self, priority_ts: int = 0, *, commit_id: CommitId | None = None, attempt: int = 1) -> Transaction:
         """Begin a pessimistic transaction; ``priority_ts`` keeps the age of one that is retried.
@@ -314,6 +312,10 @@ class SpanClient:
         response = await self._router.send(group, lambda: pb.Request(change_members=change), timeout_s)
         return response.members
 
+    def groups(self) -> set[int]:
+        """Return the numbers of all groups, once the range map is known."""
+        return self._router.groups()
+
     async def status(self, timeout_s: float = 2.0) -> dict[str, pb.StatusReply | F1Error]:
         """Ask every server for its status; one that does not answer has an error instead."""
         await self._router.range_map(timeout_s * 5)
@@ -360,18 +362,6 @@ class SpanClient:
         self._seen_ts = max(self._seen_ts, ts)
 
     # ------------------------------------------------------------------ inside
-
-    async def _with_map(self, work: Callable[[RangeMap], Awaitable[T]], timeout_s: float) -> T:
-        """Do ``work`` with the cached range map, again with a fresh one when a server says that it is wrong."""
-        ranges_map = await self._router.range_map(timeout_s)
-        for _ in range(3):
-            try:
-                return await work(ranges_map)
-            except F1Error as error:
-                if error.code is not Code.WRONG_RANGE or error.ambiguous:
-                    raise
-                ranges_map = await self._router.range_map(timeout_s, refresh=True)
-        return await work(ranges_map)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -7,8 +7,9 @@ because the storage tier recognises a commit id and attempt that it has seen. Wh
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
@@ -20,6 +21,8 @@ from f1common.rpc.streams import RequestStream
 from spanstore.placement.range_map import Range, RangeMap
 
 PROTOCOL_VERSION = 1
+
+T = TypeVar("T")
 
 Stream = RequestStream[pb.Request, pb.Response]
 
@@ -104,13 +107,37 @@ class Router:
         for group in reply.groups:
             if group.leader and group.group not in self._leaders:
                 self._leaders[group.group] = group.leader
+        ranges = RangeMap((Range(r.start, r.end, r.group) for r in reply.ranges), reply.version)
+        if self._map is not None and self._map.ranges.version > ranges.version:
+            ranges = self._map.ranges  # that server is behind
         return _Map(
-            RangeMap((Range(r.start, r.end, r.group) for r in reply.ranges), reply.version),
+            ranges,
             {g.group: list(g.voters) for g in reply.groups},
             {g.group: list(g.readers) for g in reply.groups},
             {s.name: s.address for s in reply.servers},
             {s.name: s.zone for s in reply.servers},
         )
+
+    async def with_map(self, work: Callable[[RangeMap, float], Awaitable[T]], timeout_s: float) -> T:
+        """Do ``work`` with the range map and the time that is left, again with a newer map while it is called wrong.
+
+        A range that is on its way to another group has no owner for a moment. ``work`` is repeated after WRONG_RANGE
+        that is not ambiguous only. Raises that after ``timeout_s``, and whatever else ``work`` raises.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        backoff = Backoff(5, 200, 1.6, self._rng)
+        ranges_map, pause_s = await self.range_map(timeout_s), 0.0
+        while True:
+            try:
+                return await work(ranges_map, max(0.001, end - loop.time()))
+            except F1Error as error:
+                if error.code is not Code.WRONG_RANGE or error.ambiguous or loop.time() + pause_s >= end:
+                    raise
+            # At first the map may simply be old.
+            await asyncio.sleep(pause_s)
+            pause_s = backoff.next_s()
+            ranges_map = await self.range_map(max(0.001, end - loop.time()), refresh=True)
 
     def _known(self) -> _Map:
         if self._map is None:
@@ -124,6 +151,10 @@ class Router:
     def servers(self) -> dict[str, str]:
         """Return the addresses of all known servers by name."""
         return dict(self._known().addresses)
+
+    def groups(self) -> set[int]:
+        """Return the numbers of all known groups."""
+        return set(self._known().voters)
 
     # ------------------------------------------------------------------ requests
 

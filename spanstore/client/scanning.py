@@ -7,7 +7,7 @@ rows, so each row is given exactly once.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _QUEUED_BATCHES = 2
-_MAX_REFRESHES = 5
 _SILENCE_S = 10.0
 """A server that sends nothing for so long is given up for another; it tells of its progress every second."""
 
@@ -256,16 +255,17 @@ class Scan:
     async def _work(self, first: _Share, queue: "asyncio.Queue[pa.RecordBatch | _End]") -> None:
         """Read a share, whatever groups it turns out to belong to, and put its end into the queue."""
         try:
-            shares, refreshes = [first], 0
+            shares, backoff = [first], self._new_backoff()
             while shares:
+                share, heard_s = shares[0], shares[0].heard_s
                 try:
-                    await self._read(shares[0], queue)
+                    await self._read(share, queue)
                 except F1Error as error:
-                    if error.code is not Code.WRONG_RANGE or refreshes == _MAX_REFRESHES:
-                        raise
-                    refreshes += 1
-                    ranges_map = await self._router.range_map(self._spec.timeout_s, refresh=True)
-                    shares[:1] = self._deal(ranges_map, shares[0].pieces, shares[0].left)
+                    if share.heard_s > heard_s:
+                        backoff.reset()
+                    ranges_map = await self._newer_map(share, error, backoff)
+                    dealt = self._deal(ranges_map, share.pieces, share.left)
+                    shares[:1] = [replace(item, heard_s=share.heard_s) for item in dealt]
                     if len(shares) > 1:
                         self.timestamp = self.timestamp or self._strong_ts()
                 else:
@@ -274,6 +274,17 @@ class Scan:
             await queue.put(_End(error))
         else:
             await queue.put(_End())
+
+    async def _newer_map(self, share: _Share, error: F1Error, backoff: Backoff) -> RangeMap:
+        """Get a newer map, after a pause: a range on its way to another group has no owner for a moment.
+
+        Raises ``error`` unless it is WRONG_RANGE, and when the share has made no progress for too long.
+        """
+        left_s = share.heard_s + self._spec.timeout_s - asyncio.get_running_loop().time()
+        if error.code is not Code.WRONG_RANGE or left_s <= 0:
+            raise error
+        await asyncio.sleep(min(backoff.next_s(), left_s))
+        return await self._router.range_map(max(left_s, 0.001), refresh=True)
 
     async def _read(self, share: _Share, queue: "asyncio.Queue[pa.RecordBatch | _End]") -> None:
         """Read a share from its group, from one server after the other if need be. Raises WRONG_RANGE besides all."""

@@ -1,6 +1,7 @@
 """A pessimistic transaction: locked reads, buffered writes, one commit (F1 section 5)."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,6 +15,7 @@ from spanstore.client.values import CommitId, KeyRange, Precondition, ReadResult
 from spanstore.placement.range_map import RangeMap
 
 _FENCE_US = 30_000_000
+_REFRESH_S = 2.0
 
 
 class Transaction:
@@ -114,7 +116,7 @@ class Transaction:
             try:
                 response = await self._router.send(group, partial(pb.Request, lock_read=body), timeout_s)
             except F1Error as error:
-                raise _definite(error) from error
+                raise await self._definite(error) from error
             reply = response.read
             if share.term and share.term != reply.term:
                 raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
@@ -173,7 +175,12 @@ class Transaction:
             self._release_all(ranges_map)
             return 0
         plan = self._plan(ranges_map, writes, deadline)
-        self.commit_ts = await twophase.commit(self._router, plan, timeout_s, self._spawn)
+        try:
+            self.commit_ts = await twophase.commit(self._router, plan, timeout_s, self._spawn)
+        except F1Error as error:
+            if error.code is not Code.WRONG_RANGE:
+                raise
+            raise await self._definite(error) from error
         self._saw(self.commit_ts)
         return self.commit_ts
 
@@ -213,9 +220,16 @@ class Transaction:
     def _check_open(self) -> None:
         check(not self._done, "a transaction that has ended is not used again")
 
+    async def _definite(self, error: F1Error) -> F1Error:
+        """Return the error of a request that changed nothing for good.
 
-def _definite(error: F1Error) -> F1Error:
-    """A lost answer to a locked read leaves nothing but locks, which end by themselves: retry the transaction."""
-    if not error.ambiguous:
-        return error
-    return F1Error(Code.ABORTED, f"the transaction lost touch with a leader: {error.message}; retry it")
+        A lost answer to a locked read leaves nothing but locks, which end by themselves; a range that has moved took
+        none of the locks with it. In both cases the transaction is to be retried, in the latter with a newer map.
+        """
+        if error.code is Code.WRONG_RANGE:
+            with contextlib.suppress(F1Error):
+                await self._router.range_map(_REFRESH_S, refresh=True)
+            return F1Error(Code.ABORTED, f"a range of the transaction is moving: {error.message}; retry it")
+        if not error.ambiguous:
+            return error
+        return F1Error(Code.ABORTED, f"the transaction lost touch with a leader: {error.message}; retry it")

@@ -156,7 +156,7 @@ async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s:
 
 async def _resolve(router: Router, plan: Plan, cause: F1Error) -> Decision:
     try:
-        return await outcome(router, plan.id, plan.attempt, plan.coordinator, _RESOLVE_S)
+        return await outcome(router, plan.id, plan.attempt, _RESOLVE_S)
     except F1Error as error:
         raise F1Error(
             Code.UNKNOWN_OUTCOME,
@@ -168,14 +168,20 @@ async def _resolve(router: Router, plan: Plan, cause: F1Error) -> Decision:
 
 
 async def outcome(
-    router: Router, commit_id: CommitId, attempt: int, group: int, timeout_s: float, *, peek: bool = False
+    router: Router, commit_id: CommitId, attempt: int, timeout_s: float, *, peek: bool = False
 ) -> Decision:
-    """Ask the coordinator; unless ``peek``, an attempt that it never heard of is aborted by the question."""
+    """Ask the coordinator; unless ``peek``, an attempt that it never heard of is aborted by the question.
+
+    That is whoever owns the anchor now: the record moves with it.
+    """
 
     def request() -> pb.Request:
         return pb.Request(outcome=pb.Outcome(txn=txn_ref(commit_id, attempt), peek=peek))
 
-    response = await router.send(group, request, timeout_s)
+    async def ask(ranges_map: RangeMap, left_s: float) -> pb.Response:
+        return await router.send(ranges_map.group_of(commit_id.anchor), request, left_s)
+
+    response = await router.with_map(ask, timeout_s)
     states = {pb.COMMITTED: True, pb.ABORTED: False}
     return Decision(states.get(response.outcome.state), int(response.outcome.ts))
 

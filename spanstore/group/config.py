@@ -12,7 +12,8 @@ class GroupConfig:
     ``turn_max_bytes`` bounds what one turn applies; ``txn_idle_us`` is how long an unprepared transaction may hold
     locks without a request; ``resolve_after_us`` how long a participant stays prepared before it asks the coordinator;
     ``outcome_keep_us`` how long outcomes are resolvable; ``max_skew_us`` how far ahead a foreign timestamp may be;
-    ``read_max_bytes`` bounds the answer of one range read.
+    ``read_max_bytes`` bounds the answer of one range read; ``cede_patience_us`` how long a range that moves away stays
+    closed while transactions in it end.
     """
 
     paxos: PaxosConfig = field(default_factory=PaxosConfig)
@@ -24,3 +25,4 @@ class GroupConfig:
     read_max_bytes: int = 4 << 20
     read_max_rows: int = 10_000
     max_parked: int = 20_000
+    cede_patience_us: int = 2_000_000

@@ -24,7 +24,9 @@ from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.config import GroupConfig
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
+from spanstore.group.move_requests import BeginMove, Cede, Clear, Export
 from spanstore.group.outbox import Outbox, Ticket, elsewhere
+from spanstore.group.ownership import check_owned
 from spanstore.group.requests import (
     ChangeMembers,
     Commit,
@@ -50,9 +52,9 @@ from spanstore.paxos.core import Role
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
 from spanstore.paxos.replica import Replica
-from spanstore.placement.range_map import OwnedRanges
+from spanstore.placement.holdings import Interval
 from spanstore.txn.commands import NewLeader, PrepareCmd, encode_command
-from spanstore.txn.spans import Span
+from spanstore.txn.spans import Span, check_span
 
 _LEAVE_US = 1_000_000
 _CATCH_UP_US = 100_000
@@ -99,7 +101,7 @@ class Group:
         group: int,
         me: str,
         founding: Configuration | None,
-        owned: OwnedRanges,
+        owned: tuple[Interval, ...],
         config: GroupConfig,
         reader: Reader,
         now: Now,
@@ -110,6 +112,7 @@ class Group:
 
         ``me`` names the replica, that is the life of it that is here. ``founding`` are the group's first members, for
         a replica that has no record of its members yet; None for a newcomer, which waits for the group's state.
+        ``owned`` is what the group owns before any range moved.
         """
         self.group = group
         self._me = me
@@ -119,11 +122,10 @@ class Group:
         self._left = False
         self.may_lead = True
         self._condemned: F1Error | None = None
-        self._owned = owned
         self._config = config
         check_records(reader, group)
         self._log = DiskLog(reader, group)
-        self.state = ReplicatedState(group, reader)
+        self.state = ReplicatedState(group, reader, owned)
         self.replica = Replica(
             group=group,
             me=me,
@@ -540,14 +542,8 @@ class Group:
                 self._reads.append(ticket)
             else:
                 try:
-                    answer = reads.answer(
-                        self._reader,
-                        self.group,
-                        request,
-                        request.timestamp,
-                        self.state.applied.index,
-                        self._config,
-                    )
+                    check_owned(self.state.holding, request, self.group)
+                    answer = reads.answer(self._reader, self.state, request, request.timestamp, self._config)
                     self._outbox.send(ticket.reply, answer)
                 except F1Error as error:
                     self._outbox.send(ticket.reply, error)
@@ -559,9 +555,6 @@ class Group:
         request = ticket.request
         if isinstance(request, LockRead | Decide | Outcome | Release):
             validate_txn(request.txn)
-        if isinstance(request, Outcome):
-            # Only the owner of the anchor decides: two groups that did could decide differently.
-            reads.check_owned(self._owned, [Span(request.txn.anchor)], self.group)
         if isinstance(request, Read | Settle) and request.timestamp < 0:
             raise F1Error(Code.INVALID_ARGUMENT, "a timestamp is not negative")
         if isinstance(request, Read | LockRead | Settle):
@@ -570,6 +563,7 @@ class Group:
                     raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
             for key in () if isinstance(request, Settle) else request.keys:
                 check_key(key)
-            reads.check_owned(self._owned, reads.spans_of(request), self.group)
         elif isinstance(request, Commit | Prepare):
-            validate_work(request, self._owned, self.group)
+            validate_work(request)
+        elif isinstance(request, BeginMove | Export | Cede | Clear):
+            check_span(Span(request.start, request.end))

@@ -248,6 +248,10 @@ class LockQueue:
         parked = [self._parked[token] for token in sorted(self._parked)]
         return [*parked, *self._runnable, *self._refused, *self.for_ceiling]
 
+    def concerned(self, span: Span) -> list[bytes]:
+        """Return the transactions of which a waiting request wants something in ``span``, or has its anchor there."""
+        return [p.txn for p in self.all_parked() if _concerns(p, span)]
+
     def holders(self) -> int:
         """Return how many unprepared transactions hold or await locks."""
         return len(self._active)
@@ -258,6 +262,13 @@ class LockQueue:
         tokens.discard(parked.token)
         if not tokens:
             del self._parked_of[parked.txn]
+
+
+def _concerns(parked: Parked, span: Span) -> bool:
+    if any(span.overlaps(wanted) for wanted, _ in parked.wanted):
+        return True
+    request = parked.ticket.request
+    return isinstance(request, Commit) and span.overlaps(Span(request.work.txn.anchor))
 
 
 def _attempt_of(parked: Parked) -> int:

@@ -1,11 +1,12 @@
 """Reading rows at a timestamp from the view that the turn has open. Whether that may be done is decided before."""
 
-from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader
 from spanstore.group.config import GroupConfig
+from spanstore.group.exporting import export
+from spanstore.group.move_requests import Export, ExportReply
 from spanstore.group.requests import LockRead, RangeRead, Read, ReadReply, RowSet, Settle, SettleReply
+from spanstore.group.state import ReplicatedState
 from spanstore.mvcc.versions import Version, read_version, scan_versions
-from spanstore.placement.range_map import OwnedRanges
 from spanstore.txn.spans import Span
 
 NEWEST = (1 << 63) - 1
@@ -13,15 +14,17 @@ NEWEST = (1 << 63) - 1
 
 
 def answer(
-    reader: Reader, group: int, request: Read | Settle, ts: int, applied_index: int, config: GroupConfig
-) -> ReadReply | SettleReply:
-    """Answer a read whose timestamp, ``ts``, is readable in ``reader``, a view as of ``applied_index``.
+    reader: Reader, state: ReplicatedState, request: Read | Settle | Export, ts: int, config: GroupConfig
+) -> ReadReply | SettleReply | ExportReply:
+    """Answer a read whose timestamp, ``ts``, is readable in ``reader``, a view as of what ``state`` has applied.
 
     Raises DATA_CORRUPTION for a damaged version.
     """
     if isinstance(request, Settle):
-        return SettleReply(ts, applied_index)
-    return read_rows(reader, group, request.keys, request.ranges, ts, config)
+        return SettleReply(ts, state.applied.index, state.holding.record.epoch)
+    if isinstance(request, Export):
+        return export(reader, state.group, request, ts)
+    return read_rows(reader, state.group, request.keys, request.ranges, ts, config)
 
 
 def read_rows(
@@ -52,18 +55,9 @@ def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: 
     return RowSet(rows)
 
 
-def spans_of(request: Read | Settle | LockRead) -> list[Span]:
+def spans_of(request: Read | Settle | LockRead | Export) -> list[Span]:
     """Return what a read covers."""
+    if isinstance(request, Export):
+        return [Span(request.start, request.end)]
     keys = () if isinstance(request, Settle) else request.keys
     return [Span(key) for key in keys] + [Span(r.start, r.end) for r in request.ranges]
-
-
-def check_owned(owned: OwnedRanges, spans: list[Span], group: int) -> None:
-    """Raise WRONG_RANGE unless this group owns all of ``spans``."""
-    for start, end in spans:
-        if not (owned.has_key(start) if end is None else owned.has_range(start, end)):
-            raise F1Error(
-                Code.WRONG_RANGE,
-                f"group {group} does not own all of {start.hex()}..{(end or start).hex()}; refresh the range map",
-                retryable=True,
-            )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from f1common.errors import F1Error
 from spanstore.group.members import Step
+from spanstore.group.move_requests import ExportReply, MoveReply, MoveRequest
 from spanstore.mvcc.versions import Version
 from spanstore.paxos.configuration import Configuration
 from spanstore.txn.commands import TxnRef, Write
@@ -148,7 +149,19 @@ class ChangeMembers:
     """For a new replica: the name of its server's data directory."""
 
 
-Request = Read | Settle | LockRead | Commit | Prepare | Decide | Outcome | Release | SafeTimeQuery | ChangeMembers
+Request = (
+    Read
+    | Settle
+    | LockRead
+    | Commit
+    | Prepare
+    | Decide
+    | Outcome
+    | Release
+    | SafeTimeQuery
+    | ChangeMembers
+    | MoveRequest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +185,14 @@ class ReadReply:
 
 @dataclass(frozen=True, slots=True)
 class SettleReply:
-    """``timestamp`` is readable in every view that has applied the log up to ``applied_index``."""
+    """``timestamp`` is readable in every view that has applied the log up to ``applied_index``.
+
+    ``range_epoch``: as long as the group's record of its ranges has this epoch, it owns what was asked about.
+    """
 
     timestamp: int
     applied_index: int
+    range_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +252,8 @@ Answer = (
     | ReleaseReply
     | SafeTimeReply
     | MembersReply
+    | ExportReply
+    | MoveReply
     | F1Error
 )
 Reply = Callable[[Answer], None]

@@ -13,19 +13,29 @@ from f1common.errors import check
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import members, storage
+from spanstore.group.holding import Holding
 from spanstore.mvcc.placeholders import fill
 from spanstore.mvcc.versions import put_version
 from spanstore.paxos.configuration import Configuration, decode_configuration
 from spanstore.paxos.messages import LogEntry
+from spanstore.placement.holdings import Interval
+from spanstore.placement.range_map import KEY_MAX, KEY_MIN
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
+    AbandonCmd,
     AbortCmd,
+    BeginMoveCmd,
+    CedeCmd,
+    ClearCmd,
     Command,
     CommitCmd,
     DecideCmd,
     GcOutcomesCmd,
+    MoveCommand,
     NewLeader,
+    OwnCmd,
     PrepareCmd,
+    StageCmd,
     TxnRef,
     Write,
     decode_command,
@@ -58,9 +68,11 @@ class Done:
 class ReplicatedState:
     """The rows, prepared transactions and outcome records of one group as of the last applied entry."""
 
-    def __init__(self, group: int, reader: Reader) -> None:
+    def __init__(self, group: int, reader: Reader, first_ranges: tuple[Interval, ...] = ((KEY_MIN, KEY_MAX),)) -> None:
+        """Load it. ``first_ranges``: what the group owned before any range moved. Raises DATA_CORRUPTION."""
         self.group = group
         self.configuration = members.load_configuration(reader, group)
+        self.holding = Holding(group, reader, first_ranges)
         self.applied = storage.load_applied(reader, group)
         self.prepared: dict[bytes, PrepareCmd] = {}
         start, end = keyspace.subspace_range(group, keyspace.Subspace.PREPARED)
@@ -68,7 +80,7 @@ class ReplicatedState:
             record = outcomes.decode_prepared(value)
             self.prepared[record.txn.unique] = record
         self._reader = reader
-        self._records: dict[bytes, bytes] = {}
+        self._records: dict[bytes, bytes | None] = {}
         self._digest = self.applied.digest
         self._index = self.applied.index
         self._max_ts = self.applied.max_ts
@@ -101,6 +113,7 @@ class ReplicatedState:
     def durable(self) -> None:
         """The batch of the last :meth:`apply` is on disk."""
         self._records.clear()
+        self.holding.durable()
         self.applied = storage.Applied(self._index, self._max_ts, self._digest)
 
     @property
@@ -126,6 +139,8 @@ class ReplicatedState:
                 self._max_ts = max(self._max_ts, command.floor_ts)
             case GcOutcomesCmd():
                 pass  # no leader logs it yet: collection comes with the garbage collector of versions
+            case BeginMoveCmd() | StageCmd() | CedeCmd() | OwnCmd() | ClearCmd() | AbandonCmd():
+                self._move(command, batch)
             case _:
                 assert_never(command)
         return None
@@ -135,6 +150,42 @@ class ReplicatedState:
         if record is not None:
             self._write(batch, command.writes, command.ts)
             self._put(batch, self._outcome_key(command.txn), outcomes.encode_outcome(record))
+
+    def _move(self, command: MoveCommand, batch: WriteBatch) -> None:
+        if not self.holding.apply(command, batch):
+            return
+        match command:
+            case OwnCmd():
+                self._max_ts = max(self._max_ts, command.floor_ts)
+            case ClearCmd():
+                self._clear(command.start, command.end, batch)
+            case StageCmd():
+                self._stage(command, batch)
+            case BeginMoveCmd() | CedeCmd() | AbandonCmd():
+                pass  # they touch no rows
+
+    def _stage(self, command: StageCmd, batch: WriteBatch) -> None:
+        if command.clear is not None:
+            self._clear(*command.clear, batch)
+        rows = keyspace.data_prefix(self.group)
+        for key, value in command.versions:
+            batch.put(rows + key, value)
+        decisions = keyspace.prefix(self.group, keyspace.Subspace.OUTCOME)
+        for key, value in command.outcomes:
+            self._put(batch, decisions + key, value)
+        for unique, data in command.finished:
+            record = outcomes.decode_finished(data)
+            self._remember(unique, record.attempt, record.ts, record.deadline, batch)
+
+    def _clear(self, start: bytes, end: bytes, batch: WriteBatch) -> None:
+        rows = keyspace.data_prefix(self.group)
+        batch.delete_range(rows + start, rows + end)
+        prefix = keyspace.prefix(self.group, keyspace.Subspace.OUTCOME)
+        low, high = prefix + start, prefix + end
+        batch.delete_range(low, high)
+        # A later entry of this turn must not find them in the view from before.
+        for key in [key for key in self._records if low <= key < high] + [k for k, _ in self._reader.scan(low, high)]:
+            self._records[key] = None
 
     def _decide(self, command: DecideCmd, batch: WriteBatch) -> PrepareCmd | None:
         unique = command.txn.unique
@@ -148,12 +199,16 @@ class ReplicatedState:
             batch.delete(keyspace.prepared_key(self.group, unique))
             if command.commit_ts is not None:
                 self._write(batch, prepared.writes, command.commit_ts)
+        self._remember(unique, command.txn.attempt, command.commit_ts, deadline, batch)
+        return prepared
+
+    def _remember(self, unique: bytes, attempt: int, ts: int | None, deadline: int, batch: WriteBatch) -> None:
+        """Keep that an attempt has finished here, or in the group that some of its keys came from."""
         key = keyspace.finished_key(self.group, unique)
         data = self._get(key)
         before = None if data is None else outcomes.decode_finished(data)
-        record = outcomes.after_decide(before, command.txn.attempt, command.commit_ts, deadline)
+        record = outcomes.after_decide(before, attempt, ts, deadline)
         self._put(batch, key, outcomes.encode_finished(record))
-        return prepared
 
     def _outcome_key(self, txn: TxnRef) -> bytes:
         return keyspace.outcome_key(self.group, txn.unique, txn.anchor)
@@ -164,8 +219,7 @@ class ReplicatedState:
 
     def _get(self, key: bytes) -> bytes | None:
         """Read a record as of the entries applied so far, those of this turn included."""
-        found = self._records.get(key)
-        return found if found is not None else self._reader.get(key)
+        return self._records[key] if key in self._records else self._reader.get(key)
 
     def _put(self, batch: WriteBatch, key: bytes, value: bytes) -> None:
         self._records[key] = value

@@ -15,7 +15,7 @@ The path of a commit (a prepare goes the same way):
 """
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from f1common.clock import Now
@@ -24,7 +24,10 @@ from spanstore.engine import keyspace
 from spanstore.engine.base import Reader
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
+from spanstore.group.flights import Flights, TxnCommand
 from spanstore.group.lock_queue import LockQueue, Parked
+from spanstore.group.move_requests import Export
+from spanstore.group.moves import Moves
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import (
     ChangeMembers,
@@ -45,7 +48,7 @@ from spanstore.group.requests import (
     Settle,
     TxnWork,
 )
-from spanstore.group.state import Done, MembersChanged, ReplicatedState
+from spanstore.group.state import Done, ReplicatedState
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
 from spanstore.mvcc.versions import latest, latest_in_range_ts
@@ -53,29 +56,17 @@ from spanstore.paxos.replica import Replica
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
     AbortCmd,
+    Command,
     CommitCmd,
     DecideCmd,
-    GcOutcomesCmd,
     LockRecord,
-    NewLeader,
+    MoveCommand,
     PrepareCmd,
     TxnRef,
     encode_command,
 )
 from spanstore.txn.locks import LockMode, Priority, WaitPolicy
 from spanstore.txn.spans import Span
-
-
-@dataclass(slots=True)
-class Flight:
-    """A command that was proposed and is not applied yet, and who waits for what."""
-
-    txn: bytes
-    tickets: list[Ticket]
-    ts: int
-    then: list[Ticket]
-    """Requests about the same transaction, to be judged again once the command is applied."""
-    answered: bool = False
 
 
 class Tenure:
@@ -101,8 +92,8 @@ class Tenure:
         self._waiting = LockQueue(outbox, config.max_parked, self._go, self._may_kill)
         self._locks = self._waiting.locks
         self._oracle = TimestampOracle()
-        self._flights: dict[int, Flight] = {}
-        self._busy: dict[bytes, int] = {}
+        self._flights = Flights(outbox)
+        self._moves = Moves(self, state, config, outbox, term)
         self._reads: list[Ticket] = []
         self._again: list[Ticket] = []
         self._inherited_ts = 0
@@ -130,12 +121,8 @@ class Tenure:
     def close(self, error: F1Error) -> None:
         """The term is over. What was proposed may or may not be chosen later: those answers are ambiguous."""
         unknown = F1Error(error.code, error.message, retryable=True, ambiguous=True, details=error.details)
-        for index in sorted(self._flights):
-            flight = self._flights[index]
-            for ticket in [] if flight.answered else flight.tickets:
-                self._out.send(ticket.reply, unknown)
-            for ticket in flight.then:
-                self._out.send(ticket.reply, unknown)
+        self._flights.close(unknown)
+        self._moves.close(unknown)
         parked = self._waiting.all_parked()
         for ticket in [t for p in parked for t in p.replies] + self._reads + self._again:
             self._out.send(ticket.reply, error)
@@ -151,6 +138,7 @@ class Tenure:
         for ticket in again:
             self.handle(ticket)
         self._waiting.go_on()
+        self._moves.go_on(now)
         for parked in list(self._waiting.for_ceiling):
             # Whoever goes on may kill another that waits.
             if parked in self._waiting.for_ceiling:
@@ -182,7 +170,7 @@ class Tenure:
         for unique in sorted(u for u, since in self._prepared_since.items() if since <= late):
             self._prepared_since[unique] = now.boot_us
             record = self._state.prepared.get(unique)
-            if record is not None and unique not in self._busy:
+            if record is not None and not self._flights.has(unique):
                 result.append(record)
         return result
 
@@ -204,9 +192,10 @@ class Tenure:
     def handle(self, ticket: Ticket) -> None:
         """Take in a request. Every request is answered exactly once, now or later, through the outbox."""
         try:
+            self._moves.admit(ticket.request)
             match ticket.request:
                 case Read() | Settle():
-                    self._read(ticket)
+                    self.read_rows(ticket)
                 case LockRead():
                     self._lock_read(ticket, ticket.request)
                 case Commit():
@@ -221,13 +210,16 @@ class Tenure:
                     self._release(ticket, ticket.request)
                 case SafeTimeQuery() | ChangeMembers():
                     raise F1Error(Code.INTERNAL, "a replica answers for its safe time and its members itself")
+                case request:
+                    self._moves.handle(ticket, request, self._view(), self._time())
         except InvariantViolation:
             raise
         except F1Error as error:
             self._out.send(ticket.reply, error)
 
-    def _read(self, ticket: Ticket) -> None:
-        request = cast(Read | Settle, ticket.request)
+    def read_rows(self, ticket: Ticket) -> None:
+        """Answer a read once its timestamp is settled in what it reads: nothing comes at or below it any more."""
+        request = cast(Read | Settle | Export, ticket.request)
         now = self._time()
         ts = request.timestamp
         if ts == 0:
@@ -243,7 +235,7 @@ class Tenure:
             self._replica.want_ceiling(ts)
             self._reads.append(ticket)
             return
-        answer = reads.answer(self._view(), self.group, request, ts, self._state.applied.index, self._config)
+        answer = reads.answer(self._view(), self._state, request, ts, self._config)
         self._out.send_leased(ticket.reply, answer, self.term, ts)
 
     def _undecided_below(self, spans: list[Span], ts: int) -> bool:
@@ -273,10 +265,13 @@ class Tenure:
 
     def _commit(self, ticket: Ticket, request: Commit) -> None:
         work = request.work
-        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn):
+        if self._flights.wait_for(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
-        if work.txn.unique in self._state.prepared:
-            raise F1Error(Code.FAILED_PRECONDITION, "the transaction is prepared here: another group decides about it")
+        prepared = self._state.prepared.get(work.txn.unique)
+        if prepared is not None:
+            # With the same anchor: that was another group's when it was prepared here, and has moved here since.
+            code = Code.ABORTED if prepared.txn.anchor == work.txn.anchor else Code.FAILED_PRECONDITION
+            raise F1Error(code, "the transaction is prepared here: another group decides about it")
         verdict = outcomes.judge_attempt(
             self._outcome_record(work.txn),
             work.txn.attempt,
@@ -302,7 +297,7 @@ class Tenure:
 
     def _prepare(self, ticket: Ticket, request: Prepare) -> None:
         work = request.work
-        if self._wait_for_flight(ticket, work.txn) or self._waiting.join(ticket, work.txn):
+        if self._flights.wait_for(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
         verdict = outcomes.judge_prepare(
             self._finished_record(work.txn),
@@ -335,13 +330,16 @@ class Tenure:
 
     def _decide(self, ticket: Ticket, request: Decide) -> None:
         txn = request.txn
-        if self._wait_for_flight(ticket, txn):
+        if self._flights.wait_for(ticket, txn):
             return
         prepared = self._state.prepared.get(txn.unique)
         if prepared is not None and prepared.txn.attempt == txn.attempt:
-            if request.ts is not None and request.ts <= prepared.prepare_ts:
+            # A commit at or below it did without this prepare, which some driver sent with a newer range map after the
+            # attempt had committed under an older one: the writes are where the keys were, and came with them.
+            superseded = request.ts is not None and request.ts <= prepared.prepare_ts
+            if superseded and not self._state.holding.record.epoch:
                 raise F1Error(Code.INVALID_ARGUMENT, "no coordinator commits at or below a prepare timestamp")
-            self._propose(DecideCmd(txn, request.ts), txn.unique, [ticket], 0)
+            self._propose(DecideCmd(txn, None if superseded else request.ts), [ticket])
             return
         finished = self._finished_record(txn)
         if finished is not None and finished.attempt >= txn.attempt:
@@ -352,11 +350,11 @@ class Tenure:
         # Its prepare may still be on the way: remember the abort, so that it is refused.
         self._kill(txn.unique, "it was aborted", txn.attempt)
         deadline = txn.created_ts + self._config.outcome_keep_us
-        self._propose(DecideCmd(txn, None, deadline), txn.unique, [ticket], 0)
+        self._propose(DecideCmd(txn, None, deadline), [ticket])
 
     def _outcome(self, ticket: Ticket, request: Outcome) -> None:
         txn = request.txn
-        if self._wait_for_flight(ticket, txn):
+        if self._flights.wait_for(ticket, txn):
             return
         record = self._outcome_record(txn)
         if request.inquiry:
@@ -379,11 +377,11 @@ class Tenure:
                     return
                 self._kill(txn.unique, "its outcome was asked for before it committed", txn.attempt)
                 now = self._time().tt.latest
-                self._propose(AbortCmd(txn, "never heard of", now), txn.unique, [ticket], 0)
+                self._propose(AbortCmd(txn, "never heard of", now), [ticket])
 
     def _release(self, ticket: Ticket, request: Release) -> None:
         txn = request.txn.unique
-        if txn not in self._busy and not self._locks.is_prepared(txn):
+        if self._may_kill(txn):
             self._kill(txn, "it was released", request.txn.attempt)
         self._out.send(ticket.reply, ReleaseReply())
 
@@ -395,15 +393,14 @@ class Tenure:
 
     def _may_kill(self, txn: bytes) -> bool:
         """What is in the log on its way, or prepared, can no longer die here, whatever its client sends."""
-        return txn not in self._busy and not self._locks.is_prepared(txn)
+        return not self._flights.has(txn) and not self._locks.is_prepared(txn)
 
     def _overtaken(self, parked: Parked) -> bool:
         """Tell whether another request of its transaction was logged meanwhile; then it is judged again after that."""
         if self._may_kill(parked.txn):
             return False
-        index = self._busy.get(parked.txn)
-        later = self._again if index is None else self._flights[index].then
-        later.extend(parked.replies)
+        then = self._flights.after(parked.txn)
+        (self._again if then is None else then).extend(parked.replies)
         return True
 
     def _go(self, parked: Parked) -> None:
@@ -457,48 +454,22 @@ class Tenure:
         self._locks.mark_prepared(parked.txn)
         self._waiting.proposed(parked.txn)
         self._undecided.begin(parked.txn, ts)
-        self._propose(command, parked.txn, parked.replies, ts)
+        self._propose(command, parked.replies)
 
-    def _propose(
-        self, command: CommitCmd | PrepareCmd | AbortCmd | DecideCmd, txn: bytes, tickets: list[Ticket], ts: int
-    ) -> None:
+    def _propose(self, command: TxnCommand, tickets: list[Ticket]) -> None:
+        self._flights.begin(self._log(command), command, tickets)
+
+    def _log(self, command: Command) -> int:
         index = self._replica.propose(encode_command(command))
         if index is None:
             raise F1Error(Code.INTERNAL, "a tenure outlived its replica's leadership")
-        self._flights[index] = Flight(txn, tickets, ts, [])
-        self._busy[txn] = index
-
-    def _wait_for_flight(self, ticket: Ticket, txn: TxnRef) -> bool:
-        index = self._busy.get(txn.unique)
-        if index is None:
-            return False
-        self._flights[index].then.append(ticket)
-        return True
+        return index
 
     # ------------------------------------------------------------------ what was chosen
 
     def chosen(self, done: Done) -> None:
-        """An entry was chosen: its outcome can be told, since every later read waits until it is applied."""
-        flight = self._flights.get(done.index)
-        if flight is None:
-            return
-        flight.answered = True
-        match done.command:
-            case CommitCmd(ts=ts):
-                for ticket in flight.tickets:
-                    if isinstance(ticket.request, Commit):
-                        self._out.send_after(ticket.reply, CommitReply(ts), ts)
-            case PrepareCmd(prepare_ts=prepare_ts):
-                for ticket in flight.tickets:
-                    self._out.send(ticket.reply, PrepareReply(prepare_ts))
-            case AbortCmd(txn=txn):
-                for ticket in flight.tickets:
-                    self._out.send(ticket.reply, OutcomeReply(False, 0, txn.attempt))
-            case DecideCmd():
-                for ticket in flight.tickets:
-                    self._out.send(ticket.reply, DecideReply())
-            case NewLeader() | GcOutcomesCmd() | MembersChanged():
-                pass  # nobody waits for these here
+        """An entry was chosen: tell who waits for it."""
+        self._flights.chosen(done)
 
     def durable(self, done: Done, now: Now) -> None:
         """The rows of an entry are on disk: release its locks once they may be seen, judge again who waited for it."""
@@ -515,12 +486,10 @@ class Tenure:
                     heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
             case PrepareCmd():
                 self._prepared_since[command.txn.unique] = now.boot_us
-            case AbortCmd() | NewLeader() | GcOutcomesCmd() | MembersChanged():
-                pass  # these hold no locks
-        flight = self._flights.pop(done.index, None)
-        if flight is not None:
-            del self._busy[flight.txn]
-            self._again.extend(flight.then)
+            case _:
+                pass  # the others hold no locks
+        self._again.extend(self._flights.applied(done.index))
+        self._moves.durable(done)
 
     def release_visible(self, now: Now) -> None:
         """Release the locks of commits whose timestamp has passed (commit-wait)."""
@@ -546,8 +515,8 @@ class Tenure:
         return self._waiting.ask_again_us()
 
     def waits_for_ceiling(self) -> bool:
-        """Tell whether a commit or a read waits for a higher ceiling or another commit."""
-        return bool(self._waiting.for_ceiling or self._reads)
+        """Tell whether a commit or a read waits for a higher ceiling or another commit, or a range for its end."""
+        return bool(self._waiting.for_ceiling or self._reads or self._moves.is_closing())
 
     def holder(self) -> tuple[bytes, int] | None:
         """Return (transaction, timestamp) of who holds safe time back, for status."""
@@ -557,6 +526,31 @@ class Tenure:
     def highest_ts(self) -> int:
         """Return a timestamp at or above everything that this leader gave out."""
         return self._oracle.last_ts
+
+    # ------------------------------------------------------------------ for moves of ranges
+
+    def propose_move(self, command: MoveCommand) -> int:
+        """Log a command and return its index."""
+        return self._log(command)
+
+    def drain(self, span: Span) -> bool:
+        """Wound the unprepared transactions that lock something in ``span``; tell whether nothing is left there."""
+        for txn in self._waiting.concerned(span) + [h.txn for h in self._locks.holders_overlapping(span)]:
+            self._kill(txn, "a range that it reads or writes moves to another group")
+        start, end = span.start, cast(bytes, span.end)
+        return not self._locks.holders_overlapping(span) and not self._flights.has_anchor_in(start, end)
+
+    def promised_ts(self) -> int:
+        """Return a timestamp at or above everything that was given out or promised in this term and before."""
+        return max(self._oracle.last_ts, self._state.max_ts)  # the latter: by coordinators elsewhere
+
+    def promise(self, ts: int) -> None:
+        """Give out no timestamp at or below ``ts``."""
+        self._oracle.raise_floor(ts)
+
+    def oldest_decision_ts(self) -> int | None:
+        """Return the timestamp of the oldest outcome that is on its way through the log."""
+        return self._flights.oldest_decision_ts()
 
     def locked_transactions(self) -> int:
         """Return how many transactions hold or await locks and are not prepared."""

@@ -1,14 +1,12 @@
 """What is refused of a transaction's work before anything is locked or written."""
 
 from f1common.errors import Code, F1Error
-from spanstore.group import reads
 from spanstore.group.requests import Commit, Prepare
 from spanstore.mvcc.placeholders import check_places
 from spanstore.mvcc.versions import check_key
-from spanstore.placement.range_map import OwnedRanges
 from spanstore.txn import outcomes
 from spanstore.txn.commands import TxnRef
-from spanstore.txn.spans import Span, check_span
+from spanstore.txn.spans import check_span
 
 _MAX_UNIQUE_BYTES = 16
 
@@ -21,29 +19,16 @@ def validate_txn(txn: TxnRef) -> None:
         check_key(txn.anchor)
 
 
-def validate_work(request: Commit | Prepare, owned: OwnedRanges, group: int) -> None:
-    """Refuse what ``group`` does not own or could not apply.
-
-    Raises F1Error INVALID_ARGUMENT, KEY_TOO_LONG, WRONG_RANGE.
-    """
+def validate_work(request: Commit | Prepare) -> None:
+    """Refuse what no group could apply. Raises F1Error INVALID_ARGUMENT, KEY_TOO_LONG."""
     work = request.work
     validate_txn(work.txn)
-    spans = [span for p in work.preconditions for span in outcomes.spans_of(p)]
-    for span in spans:
-        check_span(span)
+    for test in work.preconditions:
+        for span in outcomes.spans_of(test):
+            check_span(span)
     for write in work.writes:
         # What a replica refuses when it applies it would stop the group for ever.
         check_key(write.key)
         check_places(write.key, write.key_offset if write.key_offset >= 0 else None, write.value, write.value_offsets)
-    if isinstance(request, Commit):
-        spans.append(Span(work.txn.anchor))
-    reads.check_owned(owned, spans + [Span(write.key) for write in work.writes], group)
-    if isinstance(request, Prepare):
-        if not work.deadline:
-            raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")
-        if owned.has_key(work.txn.anchor):
-            raise F1Error(
-                Code.WRONG_RANGE,
-                f"group {group} owns the anchor: it coordinates; refresh the range map",
-                retryable=True,
-            )
+    if isinstance(request, Prepare) and not work.deadline:
+        raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")

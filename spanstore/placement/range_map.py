@@ -89,6 +89,47 @@ class RangeMap:
                 result.append((low, high, item.group))
         return result
 
+    def split(self, key: bytes) -> "RangeMap":
+        """Return the next map, with a border at ``key``. Raises ALREADY_EXISTS, INVALID_ARGUMENT."""
+        found = self.lookup(key)
+        if not KEY_MIN < key < KEY_MAX:
+            raise F1Error(Code.INVALID_ARGUMENT, "a border lies between two keys")
+        if found.start == key:
+            raise F1Error(Code.ALREADY_EXISTS, f"there is a border at {key.hex()} already")
+        return self._with([Range(found.start, key, found.group), Range(key, found.end, found.group)])
+
+    def merge(self, key: bytes) -> "RangeMap":
+        """Return the next map, without the border at ``key``. Raises NOT_FOUND, FAILED_PRECONDITION."""
+        right = self.lookup(key)
+        position = self._starts.index(right.start)
+        if right.start != key or not position:
+            raise F1Error(Code.NOT_FOUND, f"there is no border at {key.hex()}")
+        left = self.ranges[position - 1]
+        if left.group != right.group:
+            raise F1Error(
+                Code.FAILED_PRECONDITION,
+                f"group {left.group} owns what is left of the border, group {right.group} what is right of it: "
+                "move one of the ranges first",
+            )
+        return self._with([Range(left.start, right.end, left.group)])
+
+    def assign(self, start: bytes, end: bytes, group: int) -> "RangeMap":
+        """Return the next map, in which ``group`` owns ``[start, end)``; borders inside of it stay."""
+        changed: list[Range] = []
+        for item in self.ranges:
+            low, high = max(item.start, start), min(item.end, end)
+            if low >= high:
+                continue
+            pieces = (Range(item.start, low, item.group), Range(low, high, group), Range(high, item.end, item.group))
+            changed.extend(piece for piece in pieces if piece.start < piece.end)
+        return self._with(changed)
+
+    def _with(self, changed: Sequence[Range]) -> "RangeMap":
+        """Return the next map, with ``changed``, which are neighbours, instead of what was there."""
+        start, end = changed[0].start, changed[-1].end
+        before = [r for r in self.ranges if r.end <= start]
+        return RangeMap([*before, *changed, *(r for r in self.ranges if r.start >= end)], self.version + 1)
+
     def owned_by(self, group: int) -> tuple[Range, ...]:
         """Return the ranges of ``group`` in key order."""
         return tuple(r for r in self.ranges if r.group == group)

@@ -29,6 +29,8 @@ from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.birth import Birth, Hello
+from spanstore.runtime.move_calls import MoveCalls
+from spanstore.runtime.mover import Mover
 from spanstore.runtime.peers import PROTOCOL_VERSION, PeerLinks
 from spanstore.runtime.placement import PlacementDriver
 from spanstore.runtime.registrar import Registrar
@@ -159,6 +161,7 @@ class SpanProcess:
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
+        self._mover = Mover(self.server, self._client, MoveCalls(self._router), random.Random(rng.random()))
         self.transfers = self._make_transfers(config, engine, on_installed)
         hosts = self.server.groups.__contains__
         source = StateSource(config.server.name, topology.cluster_id, engine, hosts, config.storage)
@@ -224,10 +227,11 @@ class SpanProcess:
             loop.create_task(self._guard(self.server.run()), name="driver"),
             loop.create_task(self._guard(self.transfers.run()), name="transfers"),
             loop.create_task(self._resolver.run(), name="resolver"),
-            loop.create_task(self._begin(), name="bootstrap"),
+            loop.create_task(self._guard(self._begin()), name="bootstrap"),
             loop.create_task(self.registrar.run(), name="registrar"),
             loop.create_task(self.placement.run(), name="placement"),
             loop.create_task(self._supervise(), name="supervision"),
+            loop.create_task(self._guard(self._mover.run()), name="mover"),
         ]
         if self._scrubber is not None:
             self._tasks.append(loop.create_task(self._scrubber.run(), name="scrubber"))

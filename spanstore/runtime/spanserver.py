@@ -28,7 +28,7 @@ from spanstore.group.state import Done
 from spanstore.mvcc.versions import MAX_TS, scan_versions
 from spanstore.paxos.configuration import Configuration, home_of, joined_at, server_of
 from spanstore.paxos.messages import Accept, Message
-from spanstore.placement.range_map import RANGE_MAP_KEY, OwnedRanges, RangeMap
+from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.casualties import Casualties, OnDamaged
 from spanstore.runtime.supervision import ServerReport, Supervision
 
@@ -169,7 +169,7 @@ class SpanServer:
             group=number,
             me=member,
             founding=topology.groups.get(number) if member == self.name else None,
-            owned=OwnedRanges(topology.ranges.owned_by(number)),
+            owned=tuple((r.start, r.end) for r in topology.ranges.owned_by(number)),
             config=self._config,
             reader=reader,
             now=self._clock.sample(),

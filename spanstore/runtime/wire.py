@@ -9,8 +9,10 @@ from f1common.pb import types_pb2
 from f1common.rpc.status import error_to_wire
 from spanstore.group import requests as rq
 from spanstore.group.members import Step
+from spanstore.group.move_requests import ExportReply, MoveReply
 from spanstore.mvcc.versions import Version
 from spanstore.paxos import messages as px
+from spanstore.runtime import move_wire
 from spanstore.runtime.clockwatch import ClockReport
 from spanstore.runtime.supervision import ServerReport
 from spanstore.txn.commands import TxnRef, Write
@@ -188,7 +190,7 @@ def request_from_pb(request: pb.Request) -> rq.Request:
             version = change.version if change.HasField("version") else -1
             return rq.ChangeMembers(_STEPS[change.step], change.name, version, change.home)
         case _:
-            raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind")
+            return move_wire.request_from_pb(request)
 
 
 _STEPS = {
@@ -287,6 +289,8 @@ def answer_to_pb(request_id: int, answer: rq.Answer) -> pb.Response:
             version, voters, learners = answer.configuration
             members = pb.MembersReply(version=version, voters=voters, learners=learners)
             return pb.Response(id=request_id, members=members)
+        case ExportReply() | MoveReply():
+            return move_wire.answer_to_pb(request_id, answer)
         case _:
             assert_never(answer)
 

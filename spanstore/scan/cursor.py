@@ -9,6 +9,7 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
 from spanstore.group.checkpoint import load_whole_from
+from spanstore.group.holding import load_holdings
 from spanstore.group.storage import load_applied
 from spanstore.mvcc.versions import scan_versions, split_version_key
 from spanstore.scan.decode import Decoder, Rows
@@ -36,8 +37,11 @@ class Step:
     last: bool
 
 
-def check_applied(reader: Reader, plan: ScanPlan) -> None:
-    """Refuse a view that lacks what the timestamp of ``plan`` needs. Raises F1Error UNAVAILABLE."""
+def check_view(reader: Reader, plan: ScanPlan) -> None:
+    """Refuse a view that lacks what the timestamp of ``plan`` needs, or some of its ranges.
+
+    Rows of a range that was given away are removed some time later. Raises F1Error UNAVAILABLE, WRONG_RANGE.
+    """
     applied = load_applied(reader, plan.group).index
     # Since the timestamp settled, the replica may have been installed from another: then its rows are ahead at first.
     needed = max(plan.min_index, load_whole_from(reader, plan.group))
@@ -45,6 +49,15 @@ def check_applied(reader: Reader, plan: ScanPlan) -> None:
         raise F1Error(
             Code.UNAVAILABLE,
             f"this view of group {plan.group} has applied {applied}, the scan needs {needed}; try again",
+        )
+    holdings = load_holdings(reader, plan.group)
+    if holdings is None or holdings.epoch == plan.range_epoch:
+        return
+    if not all(holdings.owns_all(start, end) for start, end in plan.ranges):
+        raise F1Error(
+            Code.WRONG_RANGE,
+            f"group {plan.group} gave away some of what is scanned; refresh the range map",
+            retryable=True,
         )
 
 
@@ -92,10 +105,10 @@ class ScanCursor:
         """Read on from ``reader``, a view that was opened after the scan was asked for.
 
         Raises F1Error DATA_CORRUPTION, INVALID_ARGUMENT (a column has another type), UNAVAILABLE (the view lacks what
-        the timestamp needs).
+        the timestamp needs), WRONG_RANGE.
         """
         plan = self._plan
-        check_applied(reader, plan)
+        check_view(reader, plan)
         rows = Rows()
         # Without predicates every row that is read counts.
         wanted = self._max_rows if plan.predicates or self._left < 0 else min(self._max_rows, self._left)

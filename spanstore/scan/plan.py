@@ -92,7 +92,8 @@ class Sketch(msgspec.Struct, frozen=True):
 class ScanPlan(msgspec.Struct, frozen=True):
     """A scan of ``[start, end)`` ranges of one group at ``timestamp`` (microseconds).
 
-    Every view that it is read from must have applied at least ``min_index``. ``limit`` and ``batch_rows`` 0: none.
+    Every view that it is read from must have applied at least ``min_index``, and the group own the ranges in it, as it
+    does while the record of its ranges has ``range_epoch``. ``limit`` and ``batch_rows`` 0: none.
     """
 
     group: int
@@ -104,6 +105,7 @@ class ScanPlan(msgspec.Struct, frozen=True):
     limit: int = 0
     batch_rows: int = 0
     min_index: int = 0
+    range_epoch: int = 0
     sketch: Sketch | None = None
 
 

@@ -62,7 +62,12 @@ class ScanService:
         try:
             settled = await self._settle(plan, request)
             run = await self._source.open(
-                msgspec.structs.replace(plan, timestamp=settled.timestamp, min_index=settled.applied_index)
+                msgspec.structs.replace(
+                    plan,
+                    timestamp=settled.timestamp,
+                    min_index=settled.applied_index,
+                    range_epoch=settled.range_epoch,
+                )
             )
             try:
                 chunk = await run.next()

@@ -25,7 +25,7 @@ from f1common.encoding.tuple import ELEMENT_BYTES
 from f1common.errors import F1Error
 from spanstore.engine.base import Reader
 from spanstore.engine.keyspace import PREFIX_BYTES, data_prefix
-from spanstore.scan.cursor import ScanCursor, Step, check_applied
+from spanstore.scan.cursor import ScanCursor, Step, check_view
 from spanstore.scan.plan import ScanPlan, Sketch, check_plan
 
 SCHEMA = pa.schema(
@@ -165,7 +165,7 @@ class SketchCursor:
     def step(self, reader: Reader) -> Step:
         """Count on from ``reader``. Raises F1Error UNAVAILABLE (the view lacks what the timestamp needs)."""
         plan = self._plan
-        check_applied(reader, plan)
+        check_view(reader, plan)
         until_us = self._boot_us() + self._step_us
         segments: list[_Segment] = []
         while not self._done and self._walk(reader, segments, until_us):

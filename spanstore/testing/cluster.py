@@ -78,10 +78,11 @@ class SimCluster:
         """How often the state of a replica was installed from another."""
         self.resumed = 0
         """How often a server started whose replica had the records of such a state, and some of the rows."""
+        self.first_map = spread_tables(self.groups, TABLES)
         self._cluster = self._describe()
 
     def _describe(self) -> ClusterSection:
-        ranges = spread_tables(self.groups, TABLES)
+        ranges = self.first_map
         founders = self.names[: len(self.names) - self.config.spare]
         count = len(founders) - self.config.readers
         voters, readers = tuple(founders[:count]), tuple(founders[count:])

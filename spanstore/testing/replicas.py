@@ -27,7 +27,7 @@ from spanstore.group.state import Done
 from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.configuration import Configuration
 from spanstore.paxos.messages import Message, Prepare, PreVote
-from spanstore.placement.range_map import KEY_MAX, KEY_MIN, OwnedRanges, Range
+from spanstore.placement.range_map import KEY_MAX, KEY_MIN
 
 MS = 1_000
 EPOCH = 1_700_000_000_000_000
@@ -125,7 +125,7 @@ class Replicas:
         """Start all ``names`` with empty disks; ``owned`` are the key ranges of the group."""
         self.names = names
         self.config = config or GroupConfig(paxos=FAST)
-        self.owned = OwnedRanges(Range(start, end, GROUP) for start, end in owned)
+        self.owned = owned
         self.time = 0
         self.cut: set[tuple[str, str]] = set()
         """Links, as (sender, receiver), that lose everything."""

@@ -6,6 +6,8 @@ decision. Commands are msgpack arrays with a small integer tag in front; fields 
 so that an older log stays readable. Structs are untracked by the garbage collector: they hold no cycles.
 """
 
+from enum import IntEnum
+
 import msgspec
 
 from f1common.errors import Code, F1Error
@@ -135,7 +137,113 @@ class GcOutcomesCmd(_Command, frozen=True, array_like=True, gc=False, tag=6):
     unsettled: tuple[int, ...] = ()
 
 
-Command = NewLeader | CommitCmd | AbortCmd | PrepareCmd | DecideCmd | GcOutcomesCmd
+# Moves of ranges between groups: spanstore.placement has the protocol. ``move`` is the number of the job.
+
+
+class CopyStage(IntEnum):
+    """How far the group that a range moves to has come."""
+
+    CLEARING = 0
+    """What is left of the range from an earlier move is removed."""
+    ROWS = 1
+    """A pass ships the versions that are new, while the old group serves."""
+    OUTCOMES = 2
+    """The same pass ships the records of outcomes whose anchor lies in the range."""
+    LAST_ROWS = 3
+    """The old group has ceded: what it wrote since the last pass."""
+    LAST_OUTCOMES = 4
+    """And what it decided."""
+    LAST_FINISHED = 5
+    """The old group's memory of finished attempts."""
+    READY = 6
+    """Everything is here."""
+
+
+class Progress(_Record, frozen=True, array_like=True, gc=False):
+    """Where a copy stands in the group that receives it.
+
+    ``resume``: where the stage goes on, a stored key without group and subspace; empty: at its beginning. Versions at
+    or below ``since_ts`` have been shipped, and with this pass those at or below ``until_ts`` (0: it has not begun);
+    the other two say the same of outcomes. ``rows`` counts the versions of this pass, ``last_rows`` those of the pass
+    before, ``total`` all.
+    """
+
+    stage: CopyStage = CopyStage.CLEARING
+    resume: bytes = b""
+    since_ts: int = 0
+    until_ts: int = 0
+    outcomes_since_ts: int = 0
+    outcomes_until_ts: int = 0
+    passes: int = 0
+    rows: int = 0
+    last_rows: int = 0
+    total: int = 0
+
+
+class BeginMoveCmd(_Command, frozen=True, array_like=True, gc=False, tag=20):
+    """The group will receive ``[start, end)`` from the group ``source``. It owns nothing of it yet."""
+
+    move: int
+    start: bytes
+    end: bytes
+    source: int
+
+
+class StageCmd(_Command, frozen=True, array_like=True, gc=False, tag=21):
+    """The next piece of a copy, if the one before it was number ``seq - 1``; then the copy stands at ``progress``.
+
+    ``versions``, ``outcomes`` and ``finished`` are (key, value) as stored, the key without group and subspace.
+    ``clear`` are the borders, of such keys, between which versions and outcomes are removed before.
+    """
+
+    move: int
+    seq: int
+    progress: Progress
+    versions: tuple[tuple[bytes, bytes], ...] = ()
+    outcomes: tuple[tuple[bytes, bytes], ...] = ()
+    finished: tuple[tuple[bytes, bytes], ...] = ()
+    clear: tuple[bytes, bytes] | None = None
+
+
+class CedeCmd(_Command, frozen=True, array_like=True, gc=False, tag=22):
+    """The group gives ``[start, end)`` up to the group ``heir``, for good: from this entry on it serves none of it.
+
+    ``last_ts`` is at or above every timestamp that the group gave out or promised; ``earliest_ts`` is the earlier edge
+    of the leader's clock: finished attempts whose deadline it has passed need not be remembered by the heir.
+    """
+
+    move: int
+    start: bytes
+    end: bytes
+    heir: int
+    last_ts: int
+    earliest_ts: int
+
+
+class OwnCmd(_Command, frozen=True, array_like=True, gc=False, tag=23):
+    """The group owns the range that it received, and gives out timestamps above ``floor_ts`` only."""
+
+    move: int
+    floor_ts: int
+
+
+class ClearCmd(_Command, frozen=True, array_like=True, gc=False, tag=24):
+    """Remove versions and outcomes between the stored keys ``start`` and ``end``, which the group no longer owns."""
+
+    move: int
+    start: bytes
+    end: bytes
+
+
+class AbandonCmd(_Command, frozen=True, array_like=True, gc=False, tag=25):
+    """The move is over here, unless this group has ceded for it: whatever arrives late about it is refused."""
+
+    move: int
+
+
+MoveCommand = BeginMoveCmd | StageCmd | CedeCmd | OwnCmd | ClearCmd | AbandonCmd
+
+Command = NewLeader | CommitCmd | AbortCmd | PrepareCmd | DecideCmd | GcOutcomesCmd | MoveCommand
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

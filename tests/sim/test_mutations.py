@@ -25,6 +25,9 @@ QUICK = (
     ("commit_id_executed_twice", 0),
     ("tested_before_locked", 0),
     ("abort_not_logged", 0),
+    ("own_before_cede", 0),
+    ("last_rows_forgotten", 0),
+    ("outcomes_forgotten", 0),
 )
 
 

@@ -64,10 +64,10 @@ def _fence_skipped() -> Any:
 
 def _locks_released_early() -> Any:
     def change(propose: Callable[..., None]) -> Callable[..., None]:
-        def broken(tenure: Tenure, command: Any, txn: bytes, tickets: list[Ticket], ts: int) -> None:
-            propose(tenure, command, txn, tickets, ts)
+        def broken(tenure: Tenure, command: Any, tickets: list[Ticket]) -> None:
+            propose(tenure, command, tickets)
             if isinstance(command, CommitCmd | PrepareCmd):
-                tenure._waiting.granted(tenure._locks.release(txn))
+                tenure._waiting.granted(tenure._locks.release(command.txn.unique))
 
         return broken
 
@@ -143,7 +143,7 @@ def _held_unverified() -> Any:
 def _aborted_from_ignorance() -> Any:
     def change(outcome: Callable[..., None]) -> Callable[..., None]:
         def broken(tenure: Tenure, ticket: Ticket, request: Outcome) -> None:
-            unknown = tenure._outcome_record(request.txn) is None and request.txn.unique not in tenure._busy
+            unknown = tenure._outcome_record(request.txn) is None and not tenure._flights.has(request.txn.unique)
             if unknown and not request.peek:
                 tenure._out.send(ticket.reply, OutcomeReply(False, 0, request.txn.attempt))
             else:

@@ -7,15 +7,29 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from f1common.ids import UNIQUE_BYTES
 from spanstore.testing.checkers import Applied, Installed, Violation
 from spanstore.testing.cluster import SimCluster
-from spanstore.txn.commands import AbortCmd, CommitCmd, DecideCmd, PrepareCmd, Write, decode_command
+from spanstore.txn.commands import (
+    AbandonCmd,
+    AbortCmd,
+    CommitCmd,
+    DecideCmd,
+    OwnCmd,
+    PrepareCmd,
+    StageCmd,
+    Write,
+    decode_command,
+)
+from spanstore.txn.outcomes import decode_outcome
 
 DECISIONS = "decisions"
 LEASES = "leases"
 REPLICAS = "replicas"
 
 _SAMPLE_S = 0.02
+_NO_MORE = 1 << 62
+_TS_BYTES = 8
 
 _Attempt = tuple[bytes, int]
 
@@ -27,35 +41,62 @@ class _Log:
     group: int
     violations: list[Violation]
     decided: dict[bytes, tuple[int, int | None]] = field(default_factory=dict)
-    """Coordinator: the newest decided attempt of each id and its commit timestamp."""
+    """Coordinator: the newest decided attempt of each id and its commit timestamp, as far as it is known here."""
+    commits: dict[bytes, CommitCmd] = field(default_factory=dict)
+    """What was decided here, by this log."""
+    aborts: dict[bytes, int] = field(default_factory=dict)
+    """The highest attempt of each id whose abort was decided here."""
     prepared: dict[bytes, PrepareCmd] = field(default_factory=dict)
     prepares: dict[_Attempt, int] = field(default_factory=dict)
     finished: dict[_Attempt, int | None] = field(default_factory=dict)
     """Participant: how prepared attempts ended here."""
     newest: dict[bytes, int] = field(default_factory=dict)
+    pieces: dict[int, int] = field(default_factory=dict)
 
     def apply(self, index: int, entry: bytes) -> None:
         match decode_command(entry):
             case CommitCmd() as command:
-                if self._fresh(command.txn.unique, command.txn.attempt):
-                    self.decided[command.txn.unique] = (command.txn.attempt, command.ts)
+                if self._decides(command.txn.unique, command.txn.attempt, command.ts):
+                    self.commits[command.txn.unique] = command
                     self._write(index, command.writes, command.ts)
                     if command.deadline and command.ts > command.deadline:
                         self._wrong(index, f"commits at {command.ts}, past its deadline {command.deadline}")
             case AbortCmd(txn=txn):
-                if self._fresh(txn.unique, txn.attempt):
-                    self.decided[txn.unique] = (txn.attempt, None)
+                self._decides(txn.unique, txn.attempt, None)
             case PrepareCmd() as command:
                 self.prepared[command.txn.unique] = command
                 self.prepares[command.txn.unique, command.txn.attempt] = command.prepare_ts
             case DecideCmd() as command:
                 self._decide(index, command)
+            case StageCmd() as command:
+                self._receive(command)
+            case OwnCmd(move=move) | AbandonCmd(move=move):
+                self.pieces[move] = _NO_MORE
             case _:
                 pass  # it decides nothing
 
-    def _fresh(self, unique: bytes, attempt: int) -> bool:
+    def _receive(self, command: StageCmd) -> None:
+        """Take over what another group decided about anchors in a range that moves here, as long as pieces fit."""
+        seq = self.pieces.get(command.move, 0)
+        if command.seq != seq + 1:
+            return  # it came too late, or twice
+        self.pieces[command.move] = command.seq
+        for key, value in command.outcomes:
+            record = decode_outcome(value)
+            self.decided[key[-UNIQUE_BYTES:]] = (record.attempt, record.ts or None)
+        for key, _ in command.versions:
+            row, ts = key[: -_TS_BYTES - 1], (1 << 64) - 1 - int.from_bytes(key[-_TS_BYTES:], "big")
+            self.newest[row] = max(self.newest.get(row, 0), ts)
+
+    def _decides(self, unique: bytes, attempt: int, ts: int | None) -> bool:
+        """Take in a decision; tell whether it counts."""
         before = self.decided.get(unique)
-        return before is None or (before[1] is None and before[0] < attempt)
+        if before is not None and (before[1] is not None or before[0] >= attempt):
+            return False
+        self.decided[unique] = (attempt, ts)
+        if ts is None:
+            self.aborts[unique] = attempt
+        return True
 
     def _decide(self, index: int, command: DecideCmd) -> None:
         unique, attempt = command.txn.unique, command.txn.attempt
@@ -92,35 +133,51 @@ def check_decisions(applied: Iterable[Applied | Installed]) -> list[Violation]:
     logs: dict[int, _Log] = {}
     for (group, index), entry in sorted(entries.items()):
         logs.setdefault(group, _Log(group, violations)).apply(index, entry)
-    coordinated: dict[bytes, tuple[int, int | None]] = {}
-    for log in logs.values():
-        coordinated |= log.decided
+    commits, wrong = _one_decision(logs)
+    violations += wrong
     for group, log in sorted(logs.items()):
         for (unique, attempt), ts in sorted(log.finished.items()):
-            newest, newest_ts = coordinated.get(unique, (0, None))
-            decided = newest_ts if newest == attempt else None
+            commit = commits.get(unique)
+            if commit is None or commit.txn.attempt != attempt:
+                decided = None
+            elif group not in commit.participants and log.prepares[unique, attempt] >= commit.ts:
+                decided = None  # a repeated prepare after its keys had moved here: the commit did without it
+            else:
+                decided = commit.ts
             if ts != decided:
                 message = f"group {group} ended {unique.hex()}/{attempt} at {ts}, its coordinator at {decided}"
                 violations.append(Violation(DECISIONS, message))
-    return violations + _check_participants(entries, logs)
+    return violations + _check_participants(commits, logs)
 
 
-def _check_participants(entries: dict[tuple[int, int], bytes], logs: dict[int, _Log]) -> list[Violation]:
+def _one_decision(logs: dict[int, _Log]) -> tuple[dict[bytes, CommitCmd], list[Violation]]:
+    """Return all commits by id, and who decided otherwise: ranges move, and coordinators with them."""
+    commits: dict[bytes, CommitCmd] = {}
     violations = []
-    for (group, index), entry in sorted(entries.items()):
-        command = decode_command(entry)
-        if not isinstance(command, CommitCmd) or logs[group].decided.get(command.txn.unique) != (
-            command.txn.attempt,
-            command.ts,
-        ):
-            continue
+    for group, log in sorted(logs.items()):
+        for unique, commit in sorted(log.commits.items()):
+            if unique in commits:
+                message = f"group {group} commits {unique.hex()} at {commit.ts}, another did at {commits[unique].ts}"
+                violations.append(Violation(DECISIONS, message))
+            commits[unique] = commit
+    for group, log in sorted(logs.items()):
+        for unique, attempt in sorted(log.aborts.items()):
+            if unique in commits and attempt >= commits[unique].txn.attempt:
+                message = (
+                    f"group {group} aborts {unique.hex()}/{attempt}, attempt {commits[unique].txn.attempt} committed"
+                )
+                violations.append(Violation(DECISIONS, message))
+    return commits, violations
+
+
+def _check_participants(commits: dict[bytes, CommitCmd], logs: dict[int, _Log]) -> list[Violation]:
+    violations = []
+    for unique, command in sorted(commits.items()):
         for participant in command.participants:
             log = logs.get(participant)
-            prepare_ts = None if log is None else log.prepares.get((command.txn.unique, command.txn.attempt))
+            prepare_ts = None if log is None else log.prepares.get((unique, command.txn.attempt))
             if prepare_ts is None or prepare_ts >= command.ts:
-                message = (
-                    f"entry {index} of group {group} commits at {command.ts}, prepared in {participant}: {prepare_ts}"
-                )
+                message = f"{unique.hex()} commits at {command.ts}, prepared in {participant}: {prepare_ts}"
                 violations.append(Violation(DECISIONS, message))
     return violations
 

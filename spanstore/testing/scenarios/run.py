@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, InvariantViolation
+from spanstore.client.placement import stored_map
 from spanstore.engine.base import EngineFailed
 from spanstore.testing.adapter import SpanKv, read_replica
 from spanstore.testing.checkers import (
@@ -20,6 +21,7 @@ from spanstore.testing.history import Attempt, History, Status
 from spanstore.testing.scenarios import faults
 from spanstore.testing.scenarios.checks import LeaseWatch, check_decisions, check_replicas
 from spanstore.testing.scenarios.commits import CommitsWorkload
+from spanstore.testing.scenarios.moves import OwnerWatch, Shuffler, check_moves, check_owners, count_moves
 from spanstore.testing.scenarios.scenario import Scenario
 from spanstore.testing.sim import Run, SimulationError, World, simulate
 from spanstore.testing.sim.world import NodeEnv
@@ -59,6 +61,7 @@ class Stats:
     entries: int
     transfers: int
     resumed: int
+    moves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,15 @@ class Failure:
     message: str
 
 
-def make_workload(scenario: Scenario, servers: list[str]) -> Workload:
-    """Make the workload of a scenario over keys in all groups."""
+def keys_of(scenario: Scenario) -> list[bytes]:
+    """Return the keys of a scenario's workload, in all groups."""
     # A ring takes no key with a #, which is how one of the tables is encoded.
     tables = [table for table in range(1, TABLES + 1) if b"#" not in tuples.encode((table,))]
-    keys = [tuples.encode((tables[i * len(tables) // scenario.keys], f"k{i}")) for i in range(scenario.keys)]
+    return [tuples.encode((tables[i * len(tables) // scenario.keys], f"k{i}")) for i in range(scenario.keys)]
+
+
+def make_workload(scenario: Scenario, keys: list[bytes], servers: list[str]) -> Workload:
+    """Make the workload of a scenario."""
     match scenario.workload:
         case "ring":
             return RingWorkload(keys, pause_us=scenario.pause_us)
@@ -119,6 +126,9 @@ class _Clients:
         if self._busy.get(env.name) == process:
             del self._busy[env.name]
 
+    def stopping(self) -> bool:
+        return self._stop
+
     def busy(self) -> list[str]:
         return sorted(self._busy)
 
@@ -141,23 +151,31 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     cluster = SimCluster(world, config)
     cluster.start()
     history = History(world.now_us)
-    workload = make_workload(scenario, cluster.names)
+    keys = keys_of(scenario)
+    workload = make_workload(scenario, keys, cluster.names)
     admin = world.add_client("admin")
     kv = SpanKv(cluster.client(admin))
     await admin.spawn(workload.setup(kv, history))
 
     leases = LeaseWatch(cluster)
     watching = asyncio.create_task(leases.run(), name="lease watch")
+    owners = OwnerWatch(cluster, keys)
+    watching_owners = asyncio.create_task(owners.run(), name="owner watch")
     clients = _Clients(cluster, scenario, workload, history)
     clients.start(world)
     plan = faults.draw_plan(scenario, cluster.names, clients.names)
     start_us = world.now_us()
+    shuffler = Shuffler(kv.client, keys, cluster.groups, scenario.rng("moves"))
+    shuffling = admin.spawn(shuffler.run(scenario.moves_us, clients.stopping)) if scenario.moves_us else None
     await faults.play(world, cluster, plan)
     await world.sleep_us(max(0, start_us + scenario.run_us - world.now_us()))
     clients.stop()
     faults.heal(world, cluster)
 
     await _until(world, lambda: not clients.busy(), PROGRESS_US, lambda: f"clients {clients.busy()} still wait")
+    if shuffling is not None:
+        await _bounded(shuffling, "whoever changes the range map still waits")
+        await _bounded(admin.spawn(shuffler.settle()), "moves of ranges do not end")
     final = await _bounded(admin.spawn(workload.final(kv, history)), "the final reads do not succeed")
     await _until(world, lambda: not cluster.unsettled(), PROGRESS_US, cluster.unsettled)
     everywhere = admin.spawn(_read_everywhere(cluster, kv, history, sorted(final)))
@@ -165,7 +183,12 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     ops = history.ops
     world.trace("history", len(ops), [(op.status.value, op.ts) for op in ops], safe)
     watching.cancel()
-    require([*_check(cluster, workload, history, final), *leases.violations])
+    watching_owners.cancel()
+    ranges = await _bounded(admin.spawn(stored_map(kv.client)), "the range map cannot be read")
+    violations = _check(cluster, workload, history, final)
+    violations += check_owners(cluster, ranges[0]) + check_moves(cluster, cluster.first_map)
+    require([*violations, *leases.violations, *owners.violations])
+    moves = count_moves(cluster.applied) if shuffling is not None else 0
     counts = {status: sum(op.status is status for op in ops) for status in Status}
     return Stats(
         ok=counts[Status.OK],
@@ -175,6 +198,7 @@ async def _play(world: World, scenario: Scenario) -> Stats:
         entries=len(cluster.applied),
         transfers=cluster.transfers,
         resumed=cluster.resumed,
+        moves=moves,
     )
 
 

@@ -83,6 +83,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     disk_min_us: int = 100
     disk_mean_extra_us: int = 200
 
+    moves_us: int = 0
+    """How often somebody splits, merges or moves ranges; 0: never."""
+
     faults: tuple[tuple[str, int], ...] = ()
     fault_interval_us: int = 1_000_000
     fault_duration_us: int = 1_000_000

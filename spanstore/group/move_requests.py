@@ -1,0 +1,120 @@
+"""What the mover of a range asks the leaders of the two groups, and what they answer; :mod:`spanstore.placement` has
+the protocol. ``move`` is the job's number, keys are bytes compared as bytes, timestamps microseconds.
+
+All of it may be asked again and again, late, and by a mover that somebody has replaced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from spanstore.placement.holdings import Ceded, Incoming
+from spanstore.txn.commands import CopyStage, Progress
+
+Item = tuple[bytes, bytes]
+"""A key without group and subspace, and its value, both as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginMove:
+    """Expect ``[start, end)`` from the group ``source``. Asked again it tells how far the copy is."""
+
+    move: int
+    start: bytes
+    end: bytes
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """The next items of ``[start, end)`` from ``resume`` on (empty: the beginning) that are newer than ``since_ts``.
+
+    ``stage`` tells of what kind; the ``LAST_`` ones are answered only once the range is ceded for this move.
+    ``timestamp`` is that of the pass, 0 in its first request: then the group settles on one.
+    """
+
+    move: int
+    start: bytes
+    end: bytes
+    stage: CopyStage
+    resume: bytes = b""
+    since_ts: int = 0
+    timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Log piece number ``seq`` of a copy. ``clear``: remove the next leftovers instead, the leader finds them."""
+
+    move: int
+    seq: int
+    progress: Progress
+    items: tuple[Item, ...] = ()
+    checksum: int = 0
+    clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cede:
+    """Give ``[start, end)`` up to ``heir``, once nothing that touches it is under way."""
+
+    move: int
+    start: bytes
+    end: bytes
+    heir: int
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Own what was received, above ``floor_ts``."""
+
+    move: int
+    floor_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Remove some of what is left of a range that was moved away, or whose move was given up."""
+
+    move: int
+    start: bytes
+    end: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Have nothing more to do with the move, unless its range is ceded already."""
+
+    move: int
+
+
+MoveRequest = BeginMove | Export | Stage | Cede | Own | Clear | Abandon
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReply:
+    """``resume``: where to go on, unless ``done``. ``timestamp``: everything at or below it is shipped by this pass."""
+
+    timestamp: int
+    items: tuple[Item, ...]
+    resume: bytes
+    done: bool
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReply:
+    """How a group stands to a move after its last applied entry; ``done``: of a Clear, nothing is left."""
+
+    closed: int
+    incoming: Incoming | None = None
+    ceded: Ceded | None = None
+    done: bool = False
+
+
+def checksum_of(items: Sequence[Item]) -> int:
+    """Return the CRC-32 over items in their order."""
+    result = 0
+    for key, value in items:
+        result = crc32(value, crc32(key, crc32(len(key).to_bytes(4, "big"), result)))
+    return result

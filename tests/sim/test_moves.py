@@ -1,0 +1,22 @@
+"""Whole clusters whose ranges split, merge and move all the time, under every workload and any faults."""
+
+import pytest
+
+from scripts.simulate import try_one
+from spanstore.testing.scenarios import WORKLOADS, draw, run
+
+EVERY_US = 250_000
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("seed", [3_000, 3_001])
+def test_seeds(workload: str, seed: int) -> None:
+    verdict = try_one(draw(seed, workload).with_(moves_us=EVERY_US, run_us=3_000_000))
+    assert not verdict.failure, f"seed {seed}: {verdict.failure}"
+
+
+def test_ranges_do_move() -> None:
+    scenario = draw(3_000, "register").with_(moves_us=100_000, faults=(), run_us=3_000_000, clock_bound_us=0)
+    stats = run(scenario).value
+    assert stats.moves > 5
+    assert stats.ok > 50
