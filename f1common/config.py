@@ -337,6 +337,13 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
         ),
     ] = ""
 
+    removed: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Names of servers that are members of `groups` there and were removed from the cluster since."
+        ),
+    ] = ()
+
     def __post_init__(self) -> None:
         """Raise F1Error INVALID_ARGUMENT if the parts of the topology do not fit together."""
         relate(*self._relations())
@@ -346,6 +353,8 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
         addresses = [server.address for server in self.servers]
         groups = [group.id for group in self.groups]
         zones = {server.name: server.zone for server in self.servers}
+        known = {*zones, *self.removed}
+        yield "cluster.removed names a server of cluster.servers", len(known) == len(zones) + len(set(self.removed))
         yield "cluster.servers names a server twice", len(set(names)) == len(names)
         yield "cluster.servers has an address twice", len(set(addresses)) == len(addresses)
         yield "cluster.groups has a group twice", len(set(groups)) == len(groups)
@@ -357,11 +366,11 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
             members = (*voters, *group.readers)
             yield f"{where}: a voter or reader is named twice", len(set(members)) == len(members)
             for member in members:
-                yield f"{where}: {member!r} is not in cluster.servers{_hint(member, names)}", member in zones
+                yield f"{where}: {member!r} is not in cluster.servers{_hint(member, names)}", member in known
             voter_zones = {zones.get(voter) for voter in voters}
             yield (
                 f"{where}: no voter lies in the preferred_zone {group.preferred_zone!r}",
-                not group.preferred_zone or group.preferred_zone in voter_zones,
+                not group.preferred_zone or group.preferred_zone in voter_zones or None in voter_zones,
             )
         starts = [item.start for item in self.ranges]
         yield "cluster.ranges: the first start must be empty", starts[:1] == [""]

@@ -40,10 +40,14 @@ def permitted_text(kind: Any) -> str:
     base, meta = annotation_of(kind)
     if typing.get_origin(base) is Literal:
         return "one of " + ", ".join(repr(choice) for choice in typing.get_args(base))
+    if base is bool:
+        return "`true` or `false`"
     if base is int:
         return f"an integer from {meta.ge} to {meta.le}"
     if typing.get_origin(base) is tuple:
         item = typing.get_args(base)[0]
+        if item is str:
+            return "a list of texts"
         return "a list of {" + ", ".join(field.name for field in msgspec.structs.fields(item)) + "}"
     if meta.pattern == ADDRESS_OR_NONE:
         return "`host:port` or empty"
@@ -56,6 +60,10 @@ def default_text(field: FieldInfo) -> str:
     """Say in words what a key has without a value."""
     if field.required:
         return "required"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    if field.default == ():
+        return "`[]`"
     return f"`{field.default}`" if isinstance(field.default, int) else f'`"{field.default}"`'
 
 

@@ -317,8 +317,8 @@ class SpanClient:
         return self._router.groups()
 
     async def status(self, timeout_s: float = 2.0) -> dict[str, pb.StatusReply | F1Error]:
-        """Ask every server for its status; one that does not answer has an error instead."""
-        await self._router.range_map(timeout_s * 5)
+        """Ask every server for its status, by address; one that does not answer has an error instead."""
+        await self._router.range_map(timeout_s * 5, refresh=True)
         servers = self._router.servers()
 
         async def ask(address: str) -> pb.StatusReply | F1Error:

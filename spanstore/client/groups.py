@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.client import SpanClient
+from spanstore.client.values import KeyRange
 from spanstore.paxos.configuration import server_of
+from spanstore.placement.directory import Directory, decode_directory, row_ranges
 
 _PAUSE_S = 0.2
 
@@ -73,17 +75,29 @@ class GroupAdmin:
         return [best[group][1] for group in sorted(best)]
 
     async def add_learner(self, group: int, server: str) -> Members:
-        """Give ``server`` a read-only replica. Raises UNAVAILABLE if the server does not answer."""
+        """Give ``server`` a read-only replica.
+
+        Raises NOT_FOUND, FAILED_PRECONDITION for a server that is to have none, UNAVAILABLE for one that is silent.
+        """
         if (await self.members(group)).of(server) is None:
-            await self._step(group, pb.ChangeMembers.ADD, server, await self._home(server))
+            await self._check_may_join(server)
+            await self._step(group, pb.ChangeMembers.ADD, server, await self._home(server), done=Code.ALREADY_EXISTS)
         return await self.members(group)
+
+    async def _check_may_join(self, server: str) -> None:
+        directory = await read_directory(self._client)
+        if server not in directory.servers:
+            names = ", ".join(sorted(directory.servers))
+            raise F1Error(Code.NOT_FOUND, f"the cluster has no spanserver {server!r}; it has {names}")
+        if directory.is_draining(server):
+            raise F1Error(Code.FAILED_PRECONDITION, f"{server} is being drained: it gets no replicas")
 
     async def add_voter(self, group: int, server: str) -> Members:
         """Make ``server`` a voter, first a learner until it has caught up."""
         members = await self.add_learner(group, server)
         member = members.of(server)
         if member not in members.voters:
-            await self._step(group, pb.ChangeMembers.PROMOTE, server)
+            await self._step(group, pb.ChangeMembers.PROMOTE, server, done=Code.ALREADY_EXISTS)
         return await self.members(group)
 
     async def demote(self, group: int, server: str) -> Members:
@@ -106,18 +120,28 @@ class GroupAdmin:
         if old == new:
             raise F1Error(Code.INVALID_ARGUMENT, "a replica is replaced by one at another server; see rebuild")
         await self.add_voter(group, new)
-        if (await self.members(group)).of(old) is not None:
-            await self.remove(group, old)
-        return await self.members(group)
+        return await self._without(group, old)
 
-    async def rebuild(self, group: int, server: str) -> Members:
-        """Discard the replica of ``server``, which is damaged or lost its disk, and build it anew from the others."""
+    async def rebuild(self, group: int, server: str, *, old: str | None = None, votes: bool | None = None) -> Members:
+        """Discard the replica of ``server``, which is damaged or lost its disk, and build it anew from the others.
+
+        ``old`` and ``votes`` say which replica that was, for whoever goes on after another that may have removed it.
+        """
         members = await self.members(group)
-        member = members.of(server)
-        voted = member in members.voters
+        member = members.of(old or server)
+        if votes is None:
+            votes = member in members.voters
+        await self._check_may_join(server)
         if member is not None:
-            await self.remove(group, member)
-        return await (self.add_voter(group, server) if voted else self.add_learner(group, server))
+            await self._without(group, member)
+        return await (self.add_voter(group, server) if votes else self.add_learner(group, server))
+
+    async def _without(self, group: int, name: str) -> Members:
+        """Take a member out, or find that somebody else has."""
+        member = (await self.members(group)).of(name)
+        if member is not None:
+            await self._step(group, pb.ChangeMembers.REMOVE, member, done=Code.NOT_FOUND)
+        return await self.members(group)
 
     async def transfer(self, group: int, server: str) -> Members:
         """Let the voter at ``server`` lead."""
@@ -144,8 +168,13 @@ class GroupAdmin:
     async def _leader(self, group: int) -> str:
         return next((m.leader for m in await self.all_members() if m.group == group), "")
 
-    async def _step(self, group: int, step: pb.ChangeMembers.Step, name: str, home: str = "") -> None:
-        """Take a step, again and again while waiting helps. A refusal shows whether an unanswered one was taken."""
+    async def _step(
+        self, group: int, step: pb.ChangeMembers.Step, name: str, home: str = "", *, done: Code | None = None
+    ) -> None:
+        """Take a step, again and again while waiting helps. A refusal shows whether an unanswered one was taken.
+
+        ``done`` is the refusal that says that somebody else has taken the step, as the placement driver may.
+        """
         self._progress(
             f"group {group}: {pb.ChangeMembers.Step.Name(pb.ChangeMembers.Step.ValueType(step)).lower()} {name}"
         )
@@ -157,13 +186,20 @@ class GroupAdmin:
                 await self._client.change_members(group, step, name, home=home)
                 return
             except F1Error as error:
-                if unsure and error.code in (Code.ALREADY_EXISTS, Code.NOT_FOUND):
+                if error.code is done or (unsure and error.code in (Code.ALREADY_EXISTS, Code.NOT_FOUND)):
                     return
                 unsure = unsure or error.ambiguous
                 if not (error.retryable or error.ambiguous) or loop.time() >= end:
                     raise
                 self._progress(f"group {group}: {error.message}")
             await asyncio.sleep(_PAUSE_S)
+
+
+async def read_directory(client: SpanClient, *, timeout_s: float = 10.0) -> Directory:
+    """Return the directory as it is now, by a strong read. Raises what reads raise."""
+    ranges = [KeyRange(start, end) for start, end in row_ranges()]
+    found = await client.read(ranges=ranges, timeout_s=timeout_s)
+    return decode_directory((row.key, row.value) for rows in found.ranges for row in rows)
 
 
 def _members(view: pb.GroupStatus, leader: str) -> Members:

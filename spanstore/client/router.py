@@ -104,16 +104,18 @@ class Router:
             await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
 
     def _read_map(self, reply: pb.RangeMapReply) -> _Map:
+        # A member may be at a server that is not known: one that was removed, or that has not registered yet.
+        known = {server.name for server in reply.servers}
         for group in reply.groups:
-            if group.leader and group.group not in self._leaders:
+            if group.leader in known and group.group not in self._leaders:
                 self._leaders[group.group] = group.leader
         ranges = RangeMap((Range(r.start, r.end, r.group) for r in reply.ranges), reply.version)
         if self._map is not None and self._map.ranges.version > ranges.version:
             ranges = self._map.ranges  # that server is behind
         return _Map(
             ranges,
-            {g.group: list(g.voters) for g in reply.groups},
-            {g.group: list(g.readers) for g in reply.groups},
+            {g.group: [v for v in g.voters if v in known] for g in reply.groups},
+            {g.group: [r for r in g.readers if r in known] for g in reply.groups},
             {s.name: s.address for s in reply.servers},
             {s.name: s.zone for s in reply.servers},
         )
@@ -268,7 +270,10 @@ class Router:
         return self._rng.choice([v for v in voters if v != besides] or voters)
 
     def _address(self, server: str) -> str:
-        return self._known().addresses[server]
+        address = self._known().addresses.get(server)
+        if address is None:
+            raise F1Error(Code.UNAVAILABLE, f"{server} is no server of the cluster any more", retryable=True)
+        return address
 
     async def _call(self, address: str, request: pb.Request, timeout_s: float) -> pb.Response:
         response = await self._stream(address).call(request, timeout_s)

@@ -30,6 +30,7 @@ class Why(StrEnum):
     LOST = "its server holds it no more"
     DRAINING = "its server is being drained"
     BALANCE = "its server holds more replicas than others"
+    ORDER = "an operator wants it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Put a replica of ``group`` at ``new`` in the place of the one at ``old``; equal: build it anew there."""
+    """Put a replica of ``group`` at ``new`` in the place of the one at ``old``; equal: build it anew there.
+
+    ``old`` is a server, or one life of a replica at a server.
+    """
 
     group: int
     old: str
@@ -85,7 +89,7 @@ def _repair(group: GroupState, known: Mapping[str, ServerState], load: Counter[s
         votes = member in group.voters
         if why is Why.LOST:
             return Move(group.number, name, name, votes, why)
-        new = _best_place(group, member, known, load)
+        new = best_place(group, member, known, load)
         if new is not None:
             return Move(group.number, name, new, votes, why)
     return None
@@ -94,14 +98,15 @@ def _repair(group: GroupState, known: Mapping[str, ServerState], load: Counter[s
 def _is_due(server: ServerState | None, group: int, member: str, why: Why) -> bool:
     match why:
         case Why.LOST:
-            return server is not None and server.health is Health.UP and server.holds.get(group) != member
+            whole = server is None or server.holds.get(group) == member
+            return server is not None and server.health is Health.UP and not server.draining and not whole
         case Why.DEAD:
             return server is None or server.health is Health.DEAD
         case _:
-            return server is not None and server.health is Health.UP and server.draining
+            return server is not None and server.draining
 
 
-def _best_place(group: GroupState, leaving: str, known: Mapping[str, ServerState], load: Counter[str]) -> str | None:
+def best_place(group: GroupState, leaving: str, known: Mapping[str, ServerState], load: Counter[str]) -> str | None:
     """Return the server for a new replica: in a zone that the group has none in, if possible, and with little load."""
     taken = {server_of(member) for member in group.voters + group.learners}
     others = [known[server_of(m)].zone for m in group.voters if m != leaving and server_of(m) in known]
@@ -115,7 +120,7 @@ def _best_place(group: GroupState, leaving: str, known: Mapping[str, ServerState
 def _even_out(known: Mapping[str, ServerState], groups: list[GroupState], load: Counter[str]) -> Move | None:
     """Return a move from the fullest server to an emptier one that leaves the group in no fewer zones."""
     able = [s for s in known.values() if s.health is Health.UP and not s.draining]
-    if any(s.health is Health.SILENT for s in known.values()):
+    if any(s.health is Health.SILENT and not s.draining for s in known.values()):
         return None  # copies that a restart makes unnecessary
     for full in sorted(able, key=lambda s: (-load[s.name], s.name)):
         for empty in sorted(able, key=lambda s: (load[s.name], s.name)):

@@ -2,10 +2,14 @@
 
 The rows are what everybody can find out about; they are *not* what a group goes by. A group's members are decided in
 its own log, and its leader writes them here afterwards; whoever acts on an old row is corrected by the server it asks.
+
+What an operator wants of a server, its :class:`Standing`, has a row of its own, because the server writes the other
+one. A removed server keeps that row for ever: its name is not used again, and whoever starts it by accident finds out.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import msgspec
 
@@ -16,6 +20,17 @@ from spanstore.placement.range_map import SYSTEM_TABLE_ID
 
 _SERVER = "server"
 _GROUP = "group"
+_STANDING = "standing"
+
+
+class Standing(StrEnum):
+    """What an operator wants of a server."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    """It gets no new replicas, and those that it has go elsewhere."""
+    REMOVED = "removed"
+    """It belongs to the cluster no more, for ever: its peers refuse it, and it ends when it finds out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +43,22 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What is known of the cluster's servers, by name, and of the members of its groups, by number."""
+    """What is known of the cluster's servers, by name, and of the members of its groups, by number.
+
+    ``standing`` names servers that an operator has given orders about; ``servers`` lacks the removed ones.
+    """
 
     servers: Mapping[str, Server] = field(default_factory=dict)
     groups: Mapping[int, Configuration] = field(default_factory=dict)
+    standing: Mapping[str, Standing] = field(default_factory=dict)
+
+    def is_draining(self, server: str) -> bool:
+        """Tell whether a server is to give its replicas away."""
+        return self.standing.get(server) is Standing.DRAINING
+
+    def is_removed(self, server: str) -> bool:
+        """Tell whether a server was removed from the cluster."""
+        return self.standing.get(server) is Standing.REMOVED
 
     def voters(self, group: int) -> list[str]:
         """Return the servers of a group's voters."""
@@ -47,7 +74,17 @@ class Directory:
         for number, configuration in newer.groups.items():
             if number not in groups or groups[number].version <= configuration.version:
                 groups[number] = configuration
-        return Directory({**self.servers, **newer.servers}, groups)
+        # Whoever was removed stays so, whatever an older row says.
+        removed = {name: Standing.REMOVED for name in self.standing if self.is_removed(name)}
+        return directory_of({**self.servers, **newer.servers}, groups, {**self.standing, **newer.standing, **removed})
+
+
+def directory_of(
+    servers: Mapping[str, Server], groups: Mapping[int, Configuration], standing: Mapping[str, Standing]
+) -> Directory:
+    """Return the directory without the servers that were removed."""
+    present = {name: server for name, server in servers.items() if standing.get(name) is not Standing.REMOVED}
+    return Directory(present, groups, standing)
 
 
 def server_key(name: str) -> bytes:
@@ -60,9 +97,14 @@ def group_key(number: int) -> bytes:
     return tuples.encode((SYSTEM_TABLE_ID, _GROUP, number))
 
 
+def standing_key(name: str) -> bytes:
+    """Return the key of the row of a server's standing."""
+    return tuples.encode((SYSTEM_TABLE_ID, _STANDING, name))
+
+
 def row_ranges() -> list[tuple[bytes, bytes]]:
     """Return the key ranges that hold the directory's rows."""
-    prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER)]
+    prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER, _STANDING)]
     return [(prefix, prefix + b"\xff") for prefix in prefixes]
 
 
@@ -76,10 +118,16 @@ def encode_group(configuration: Configuration) -> bytes:
     return msgspec.msgpack.encode((configuration.version, configuration.voters, configuration.learners))
 
 
+def encode_standing(standing: Standing) -> bytes:
+    """Return the value of the row of a server's standing."""
+    return msgspec.msgpack.encode(standing.value)
+
+
 def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
     """Read the rows of :func:`row_ranges`. Raises DATA_CORRUPTION for what cannot be read."""
     servers: dict[str, Server] = {}
     groups: dict[int, Configuration] = {}
+    standing: dict[str, Standing] = {}
     for key, value in rows:
         try:
             _, kind, name = tuples.decode(key)
@@ -88,6 +136,8 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
             elif kind == _GROUP and isinstance(name, int):
                 fields = msgspec.msgpack.decode(value, type=tuple[int, tuple[str, ...], tuple[str, ...]])
                 groups[name] = Configuration(*fields)
+            elif kind == _STANDING and isinstance(name, str):
+                standing[name] = msgspec.msgpack.decode(value, type=Standing)
         except (msgspec.DecodeError, ValueError, F1Error) as error:
             raise F1Error(Code.DATA_CORRUPTION, f"a row of the directory cannot be read: {error}") from error
-    return Directory(servers, groups)
+    return directory_of(servers, groups, standing)

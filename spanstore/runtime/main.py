@@ -43,7 +43,7 @@ def command(config: ConfigOption, settings: SettingsOption = None) -> None:
 
 
 async def serve(config: Config) -> F1Error | None:
-    """Serve until a signal (None) or until the replicas crash (the reason).
+    """Serve until a signal (None) or until this server cannot go on (the reason).
 
     Raises F1Error when the server cannot start: BAD_DATA_DIR, DATA_CORRUPTION, DISK_FULL, CLOCK_SKEW, PORT_IN_USE,
     INVALID_ARGUMENT.
@@ -120,7 +120,7 @@ def scan_pool(config: Config, engine: LmdbEngine) -> ScanPool | None:
 
 
 async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Error | None:
-    """Listen and serve until a signal or a crash of the replicas, whose reason is returned."""
+    """Listen and serve until a signal, or until this server cannot go on, whose reason is returned."""
     await bootstrap.start()
     await bootstrap.set_serving(True)
     # What start-up made stays for good: the collector need not look at it again.
@@ -137,7 +137,7 @@ async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Erro
         _log.info("stopped by a signal")
         return None
     failure = process.failed.result()
-    _log.error("stopping: the replicas have crashed", reason=str(failure))
+    _log.error("stopping: this server cannot go on", reason=str(failure))
     signalled.cancel()
     await asyncio.gather(signalled, return_exceptions=True)
     await bootstrap.server.stop(None)

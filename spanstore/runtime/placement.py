@@ -8,32 +8,30 @@ ended, so that the next driver goes on with it; two drivers at once do the same 
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import msgspec
 
 from f1common.clock import Clock
 from f1common.config import PlacementSection
-from f1common.encoding import tuple as tuples
-from f1common.errors import Code, F1Error
+from f1common.errors import F1Error
 from f1common.pb import spanstore_pb2 as pb
-from spanstore.client import SpanClient, Write
+from spanstore.client import KeyRange, SpanClient, Write
 from spanstore.client.groups import GroupAdmin
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.balance import GroupState, Health, Move, ServerState, Why, plan
 from spanstore.placement.directory import Directory
-from spanstore.placement.range_map import META_GROUP, SYSTEM_TABLE_ID
+from spanstore.placement.orders import MOVE_KEY, decode_move, encode_move, order_key, order_range
+from spanstore.placement.range_map import META_GROUP
 from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.spanserver import SpanServer
 
 _log = logging.getLogger(__name__)
 
-_MOVE_KEY = tuples.encode((SYSTEM_TABLE_ID, "replica_move"))
 _SETTLE_US = 10_000_000
 _STEP_TIMEOUT_S = 3600.0
 _WATCH_S = 2.0
 _PATIENCE_S = 20.0
+_NEXT_MOVE_S = 0.2
 
 
 @dataclass(slots=True)
@@ -61,38 +59,53 @@ class PlacementDriver:
 
     async def run(self) -> None:
         """Look at the cluster, and move what has to move, until cancelled."""
+        moved = False
         while True:
-            await asyncio.sleep(self._config.period_ms / 1000)
+            # Where one replica had to move, another may have to.
+            await asyncio.sleep(_NEXT_MOVE_S if moved else self._config.period_ms / 1000)
+            moved = False
             meta = self._server.groups.get(META_GROUP)
             if meta is None or not meta.is_serving_leader():
                 self._seen.clear()  # what it saw earlier says nothing about how long a server has been silent
                 continue
             try:
-                await self._once()
+                moved = await self._once()
             except F1Error as error:
                 _log.warning("placement: %s", error)
 
-    async def _once(self) -> None:
-        """Carry on the move that is written down, or find one and carry it out."""
+    async def _once(self) -> bool:
+        """Carry on the move that is written down, or find one and carry it out; tell whether one was."""
         move = await self._written()
         if move is None:
-            servers, groups = self._look(await self._client.status(), self._registrar.view())
-            move = plan(servers, groups, rebalance=self._config.rebalance)
+            move = await self._ordered() or await self._planned()
             if move is None:
-                return
-            await self._client.commit([Write(_MOVE_KEY, _encode(move))])
+                return False
+            await self._client.commit([Write(MOVE_KEY, encode_move(move))])
             _log.info("group %d: its replica moves from %s to %s: %s", move.group, move.old, move.new, move.why)
+        done = False
         try:
             await self._while_alive(move.new, self._carry_out(move))
             self.moves += 1
+            done = True
         except F1Error as error:
             _log.warning("group %d: its replica does not move from %s to %s: %s", move.group, move.old, move.new, error)
             await self._give_up(move)
-        await self._client.commit([Write(_MOVE_KEY, None)])
+        ended = [MOVE_KEY, order_key(move)] if move.why is Why.ORDER else [MOVE_KEY]
+        await self._client.commit([Write(key, None) for key in ended])
+        return done
 
     async def _written(self) -> Move | None:
-        value = (await self._client.read([_MOVE_KEY])).values()[0]
-        return None if value is None else _decode(value)
+        value = (await self._client.read([MOVE_KEY])).values()[0]
+        return None if value is None else decode_move(value)
+
+    async def _ordered(self) -> Move | None:
+        start, end = order_range()
+        (rows,) = (await self._client.read(ranges=[KeyRange(start, end, limit=1)])).ranges
+        return decode_move(rows[0].value) if rows else None
+
+    async def _planned(self) -> Move | None:
+        servers, groups = self._look(await self._client.status(), self._registrar.view())
+        return plan(servers, groups, rebalance=self._config.rebalance)
 
     async def _while_alive(self, server: str, work: Coroutine[Any, Any, None]) -> None:
         """Do ``work`` as long as ``server`` answers now and then. Raises UNAVAILABLE when it does not."""
@@ -111,8 +124,8 @@ class PlacementDriver:
 
     async def _carry_out(self, move: Move) -> None:
         admin = GroupAdmin(self._client, timeout_s=_STEP_TIMEOUT_S)
-        if move.old == move.new:
-            await admin.rebuild(move.group, move.new)
+        if server_of(move.old) == move.new:
+            await admin.rebuild(move.group, move.new, old=move.old, votes=move.votes)
         elif move.votes:
             await admin.replace(move.group, move.old, move.new)
         else:
@@ -122,7 +135,7 @@ class PlacementDriver:
 
     async def _give_up(self, move: Move) -> None:
         """Take away the replica that came for a move and cannot vote, so that the group is as it was."""
-        if not move.votes or move.old == move.new:
+        if not move.votes or server_of(move.old) == move.new:
             return
         admin = GroupAdmin(self._client, timeout_s=10.0)
         try:
@@ -144,7 +157,8 @@ class PlacementDriver:
         for address, name in sorted(by_address.items(), key=lambda item: item[1]):
             answer = answers.get(address)
             reply = answer if isinstance(answer, pb.StatusReply) and answer.name == name else None
-            states.append(self._server_state(name, directory.servers[name].zone, reply, members, now))
+            state = self._server_state(name, directory.servers[name].zone, reply, members, now)
+            states.append(replace(state, draining=directory.is_draining(name)))
         return states, list(members.values())
 
     def _server_state(
@@ -190,15 +204,3 @@ def _all_of(server: str, members: dict[int, GroupState]) -> dict[int, str]:
         for member in group.voters + group.learners
         if server_of(member) == server
     }
-
-
-def _encode(move: Move) -> bytes:
-    return msgspec.msgpack.encode((move.group, move.old, move.new, move.votes, move.why.value))
-
-
-def _decode(value: bytes) -> Move:
-    try:
-        group, old, new, votes, why = msgspec.msgpack.decode(value, type=tuple[int, str, str, bool, str])
-        return Move(group, old, new, votes, Why(why))
-    except (msgspec.DecodeError, ValueError) as error:
-        raise F1Error(Code.DATA_CORRUPTION, f"the record of a replica's move cannot be read: {error}") from error

@@ -155,7 +155,7 @@ class SpanProcess:
         )
         self._scrubber = self._make_scrubber(config) if scrub else None
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
-        self.registrar = Registrar(self.server, self._client, self._answers_at)
+        self.registrar = Registrar(self.server, self._client, self._answers_at, self._fail)
         self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
         self.server.is_server = self.registrar.is_server
         self.server.elsewhere = self.registrar.has_group
@@ -183,7 +183,7 @@ class SpanProcess:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[F1Error] = asyncio.get_running_loop().create_future()
-        """Set when the replicas crashed: the process must end."""
+        """Set when the replicas crashed, or this server was removed from the cluster: the process must end."""
 
     def _make_transfers(
         self, config: Config, engine: Engine, on_installed: Callable[[int, int], None] | None
@@ -245,8 +245,11 @@ class SpanProcess:
         except Exception as error:
             # Whatever it is, the replicas' memory cannot be trusted any more, and a server without a driver is silent.
             _log.error("the replicas of %s have crashed", self.server.name, exc_info=error)
-            if not self.failed.done():
-                self.failed.set_result(error_from_exception(error))
+            self._fail(error_from_exception(error))
+
+    def _fail(self, error: F1Error) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
 
     async def _begin(self) -> None:
         """Find out what an empty directory is, begin the first replicas if it is a founder's, store the first map."""
@@ -263,6 +266,8 @@ class SpanProcess:
 
     async def _greet(self, server: str) -> Hello:
         """Ask another founder what it is. Raises F1Error."""
+        if server not in self.server.topology.servers:
+            raise F1Error(Code.UNAVAILABLE, f"{server} was removed from the cluster")
         reply = await self._hello_at(self.server.topology.servers[server][1])
         if reply.name != server:
             raise F1Error(Code.UNAVAILABLE, f"{reply.name} answers where {server} should be")

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from spanstore.client import KeyRange, SpanClient, Write
 from spanstore.placement.directory import (
     Directory,
@@ -32,12 +32,20 @@ class Registrar:
     """One task for each spanserver."""
 
     def __init__(
-        self, server: SpanServer, client: SpanClient, answers_at: Callable[[str, str], Awaitable[bool]]
+        self,
+        server: SpanServer,
+        client: SpanClient,
+        answers_at: Callable[[str, str], Awaitable[bool]],
+        on_removed: Callable[[F1Error], None],
     ) -> None:
-        """``answers_at`` tells whether the server of that name is reached at that address."""
+        """``answers_at`` tells whether the server of that name is reached at that address.
+
+        ``on_removed`` hears that this server belongs to the cluster no more.
+        """
         self._server = server
         self._client = client
         self._answers_at = answers_at
+        self._on_removed = on_removed
         self._known = Directory()
         topology = server.topology
         self.directory = Directory(
@@ -77,6 +85,9 @@ class Registrar:
         while True:
             try:
                 await self._refresh()
+                if self.directory.is_removed(self._server.name):
+                    self._on_removed(self._removed())
+                    return
                 await self._register()
             except F1Error as error:
                 _log.debug("the directory is not fresh: %s", error)
@@ -84,12 +95,25 @@ class Registrar:
 
     async def _refresh(self) -> None:
         rows = self._server.stored_rows(META_GROUP, row_ranges())
-        if rows is None:
+        if rows is not None:
+            await self._take_in(rows)
+        if rows is None or not self._server.leader_of(META_GROUP):
+            # A replica without a leader may be one that the others have forgotten: its rows would be old for ever.
             result = await self._client.read(ranges=[KeyRange(s, e) for s, e in row_ranges()], timeout_s=_ASK_S)
-            rows = [(row.key, row.value) for found in result.ranges for row in found]
+            await self._take_in([(row.key, row.value) for found in result.ranges for row in found])
+
+    async def _take_in(self, rows: list[tuple[bytes, bytes]]) -> None:
         self._known = known = decode_directory(rows)
         servers = {name: await self._believed(name, server) for name, server in sorted(known.servers.items())}
-        self.directory = self.directory.merged(Directory(servers, known.groups))
+        self.directory = self.directory.merged(Directory(servers, known.groups, known.standing))
+
+    def _removed(self) -> F1Error:
+        name = self._server.name
+        return F1Error(
+            Code.FAILED_PRECONDITION,
+            f"{name} was removed from the cluster {self._server.topology.cluster_id}: it ends, and its data are of no "
+            "use any more; start a server with another name and an empty data directory instead",
+        )
 
     async def _believed(self, name: str, stored: Server) -> Server:
         """Return how a server is reached that has a row: the row may be older, or newer, than what is known here.
