@@ -143,6 +143,22 @@ class GroupAdmin:
             await self._step(group, pb.ChangeMembers.REMOVE, member, done=Code.NOT_FOUND)
         return await self.members(group)
 
+    async def caught_up(self, group: int, server: str) -> None:
+        """Wait until the replica at ``server`` holds what the leader holds now. Raises NOT_FOUND, DEADLINE_EXCEEDED."""
+        end = asyncio.get_running_loop().time() + self._timeout_s
+        goal = (await self.members(group)).last_index
+        while True:
+            found = [m for m in await self.all_members() if m.group == group and m.leader]
+            member = found[0].of(server) if found else None
+            if found and member is None:
+                raise F1Error(Code.NOT_FOUND, f"{server} has no replica of group {group}")
+            if member is not None and (found[0].leader == server or found[0].matches.get(member, 0) >= goal):
+                return
+            if asyncio.get_running_loop().time() >= end:
+                raise F1Error(Code.DEADLINE_EXCEEDED, f"group {group}: {server} has not caught up yet")
+            self._progress(f"group {group}: {server} catches up")
+            await asyncio.sleep(_PAUSE_S)
+
     async def transfer(self, group: int, server: str) -> Members:
         """Let the voter at ``server`` lead."""
         await self._step(group, pb.ChangeMembers.TRANSFER, server)

@@ -26,7 +26,7 @@ class ServerAdmin:
     def __init__(self, client: SpanClient, *, timeout_s: float = 600.0, progress: Progress = lambda text: None) -> None:
         """``timeout_s`` bounds how long a command waits; ``progress`` hears what it waits for."""
         self._client = client
-        self._groups = GroupAdmin(client)
+        self._groups = GroupAdmin(client, timeout_s=timeout_s, progress=progress)
         self._timeout_s = timeout_s
         self._progress = progress
 
@@ -135,6 +135,8 @@ class ServerAdmin:
                 raise F1Error(Code.DEADLINE_EXCEEDED, f"the replicas of groups {groups} at {server} are not built yet")
             await asyncio.sleep(_PAUSE_S)
         await self._check_rebuilt(server, orders)
+        for order in orders:
+            await self._groups.caught_up(order.group, server)
         return [order.group for order in orders]
 
     async def _orders(self, server: str) -> list[Move]:

@@ -48,8 +48,6 @@ class ClusterConfig:
 
     servers: int = 3
     groups: int = 2
-    voters: int | None = None
-    """How many servers, the first ones, have replicas in the beginning; None: all of them."""
     paxos: PaxosSection = field(default_factory=PaxosSection)
     storage: StorageSection = field(default_factory=StorageSection)
     ack_before_sync: bool = False
