@@ -13,6 +13,7 @@ from rich.table import Table
 
 from spanstore.client import SpanClient
 from spanstore.client.groups import GroupAdmin, Members
+from spanstore.client.servers import ServerAdmin
 from spanstore.paxos.configuration import server_of
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
@@ -32,6 +33,10 @@ GroupArgument = Annotated[int, typer.Argument(metavar="GROUP", help="Number of t
 ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of a spanserver.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait for the new replica to catch up.")
+]
+
+LongTimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait for the replicas to move.")
 ]
 
 Work = Callable[[GroupAdmin], Awaitable[Members]]
@@ -54,6 +59,14 @@ class GroupRow(msgspec.Struct, frozen=True):
     version: int
     leader: str
     members: list[MemberRow]
+
+
+class ServerRow(msgspec.Struct, frozen=True):
+    """What became of a server; ``groups`` are those whose replicas were moved or built."""
+
+    server: str
+    state: str
+    groups: list[int]
 
 
 @app.callback()
@@ -153,6 +166,83 @@ def transfer(
 ) -> None:
     """Let the voter at SERVER lead the group."""
     _change(host, directory, form, timeout, lambda admin: admin.transfer(group, server))
+
+
+@app.command()
+def drain(
+    server: ServerArgument,
+    any_zone: Annotated[
+        bool, typer.Option("--any-zone", help="Groups may come to lie in fewer zones than now.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it have replicas again.")] = False,
+    timeout: LongTimeoutOption = 600.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Move all replicas of SERVER, dead or alive, to others; until --undo it gets no new ones."""
+
+    async def work(admin: ServerAdmin) -> ServerRow:
+        if undo:
+            await admin.undrain(server)
+            return ServerRow(server, "serving", [])
+        return ServerRow(server, "drained", await admin.drain(server, any_zone=any_zone))
+
+    _order(host, directory, form, timeout, work)
+
+
+@app.command()
+def forget(
+    server: ServerArgument,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Strike SERVER off for ever. Refused while it has replicas: drain it first."""
+
+    async def work(admin: ServerAdmin) -> ServerRow:
+        await admin.remove(server)
+        return ServerRow(server, "removed", [])
+
+    _order(host, directory, form, 60.0, work)
+
+
+@app.command("rebuild-all")
+def rebuild_all(
+    server: ServerArgument,
+    timeout: LongTimeoutOption = 600.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Discard all replicas of SERVER, as after the loss of its disk, and build them anew from the others."""
+
+    async def work(admin: ServerAdmin) -> ServerRow:
+        return ServerRow(server, "rebuilt", await admin.rebuild(server))
+
+    _order(host, directory, form, timeout, work)
+
+
+def _order(
+    host: str | None,
+    directory: Path | None,
+    form: Format,
+    timeout_s: float,
+    work: Callable[[ServerAdmin], Awaitable[ServerRow]],
+) -> None:
+    errors = Console(stderr=True)
+
+    async def run(client: SpanClient) -> ServerRow:
+        with errors.status("looking at the groups") as status:
+            admin = ServerAdmin(client, timeout_s=timeout_s, progress=lambda text: status.update(escape(text)))
+            return await work(admin)
+
+    row = resolve(host, directory).run(run)
+    if form is Format.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())
+    else:
+        groups = f" (groups {', '.join(map(str, row.groups))})" if row.groups else ""
+        typer.echo(f"{row.server} is {row.state}{groups}")
 
 
 def _change(host: str | None, directory: Path | None, form: Format, timeout_s: float, work: Work) -> None:
