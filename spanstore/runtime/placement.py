@@ -13,7 +13,7 @@ from typing import Any
 
 from f1common.clock import Clock
 from f1common.config import PlacementSection
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import KeyRange, SpanClient, Write
 from spanstore.client.groups import GroupAdmin
