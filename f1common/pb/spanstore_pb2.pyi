@@ -764,20 +764,18 @@ class ServerReport(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ..., boot_us: _Optional[int] = ..., earliest: _Optional[int] = ..., latest: _Optional[int] = ..., echo_boot_us: _Optional[int] = ..., held_us: _Optional[int] = ..., unfit: _Optional[bool] = ..., full: _Optional[bool] = ...) -> None: ...
 
 class RangeDigest(_message.Message):
-    __slots__ = ("index", "start", "end", "records", "digest", "damaged")
+    __slots__ = ("index", "start", "end", "records", "digest")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
-    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     index: int
     start: bytes
     end: bytes
     records: int
     digest: bytes
-    damaged: bool
-    def __init__(self, index: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., records: _Optional[int] = ..., digest: _Optional[bytes] = ..., damaged: _Optional[bool] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., records: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class PreVote(_message.Message):
     __slots__ = ("last_index", "last_ballot")

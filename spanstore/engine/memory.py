@@ -227,6 +227,10 @@ class MemoryEngine:
         damaged[bit // 8] ^= 1 << bit % 8
         chain[-1] = (commit, bytes(damaged))
 
+    def lose(self, key: bytes) -> None:
+        """Forget what is stored under ``key``, as a disk does that has lost a write."""
+        del self._data[key]
+
     def crash(self, *, keep_pending: int = 0) -> None:
         """Lose what is not synced, as a power failure does, and refuse service until :meth:`restart`.
 

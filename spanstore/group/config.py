@@ -26,3 +26,5 @@ class GroupConfig:
     read_max_rows: int = 10_000
     max_parked: int = 20_000
     cede_patience_us: int = 2_000_000
+    digest_every_us: int = 0
+    """How often a leader has the replicas compare a piece of their records; 0: never."""

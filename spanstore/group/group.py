@@ -22,6 +22,7 @@ from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
 from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.config import GroupConfig
+from spanstore.group.digests import Pacer, RangeDigest
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
 from spanstore.group.move_requests import BeginMove, Cede, Clear, Export
@@ -122,6 +123,7 @@ class Group:
         self._left = False
         self.may_lead = True
         self._condemned: F1Error | None = None
+        self._pacer = Pacer(config.digest_every_us)
         self._config = config
         check_records(reader, group)
         self._log = DiskLog(reader, group)
@@ -221,6 +223,9 @@ class Group:
             self.hand_over()
         if self._tenure is not None and self._tenure.ready:
             self._tenure.tick()
+            compare = self._pacer.due(self._reader, self.group, self._now.boot_us) if self._serving() else None
+            if compare is not None:
+                self.replica.propose(encode_command(compare))
             self._seek_preferred()
         expired = [t for t in self._reads if t.deadline_us <= self._now.boot_us]
         self._reads = [t for t in self._reads if t.deadline_us > self._now.boot_us]
@@ -228,6 +233,14 @@ class Group:
             self._outbox.fail(
                 ticket.reply, Code.DEADLINE_EXCEEDED, "this replica's safe time did not reach the timestamp; retry"
             )
+
+    def take_digests(self) -> list[RangeDigest]:
+        """Return what this replica has in the ranges that were compared in this turn, of which it has all."""
+        found, self.state.digests = self.state.digests, []
+        if any(not digest.digest for digest in found) and self._outbox.damage is None:
+            text = f"group {self.group}: a record is damaged that its replicas compared"
+            self._outbox.damage = F1Error(Code.DATA_CORRUPTION, text)
+        return found if self.state.applied.index >= self._whole_from else []
 
     def end_turn(self, batch: WriteBatch) -> Outgoing:
         """Add all that must become durable to ``batch`` and return the messages of the turn."""

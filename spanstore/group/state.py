@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import assert_never
 from zlib import crc32
 
-from f1common.errors import check
+from f1common.errors import Code, F1Error, check
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import members, storage
+from spanstore.group.digests import RangeDigest, digest_of
 from spanstore.group.holding import Holding
 from spanstore.mvcc.placeholders import fill
 from spanstore.mvcc.versions import put_version
@@ -30,6 +31,7 @@ from spanstore.txn.commands import (
     Command,
     CommitCmd,
     DecideCmd,
+    DigestCmd,
     GcOutcomesCmd,
     MoveCommand,
     NewLeader,
@@ -65,6 +67,15 @@ class Done:
         return command.configuration.encode() if isinstance(command, MembersChanged) else encode_command(command)
 
 
+def _known(entry: LogEntry) -> Command:
+    """Return the command of an entry. Its bytes are those that were logged, so what is unknown here is newer."""
+    try:
+        return decode_command(entry.payload)
+    except F1Error as error:
+        text = f"entry {entry.index} has a command that this version does not know: {error.message}"
+        raise F1Error(Code.VERSION_MISMATCH, f"{text}; start the version that wrote it") from error
+
+
 class ReplicatedState:
     """The rows, prepared transactions and outcome records of one group as of the last applied entry."""
 
@@ -79,6 +90,8 @@ class ReplicatedState:
         for _, value in reader.scan(start, end):
             record = outcomes.decode_prepared(value)
             self.prepared[record.txn.unique] = record
+        self.digests: list[RangeDigest] = []
+        """Computed by the last :meth:`apply`, for whoever compares them."""
         self._reader = reader
         self._records: dict[bytes, bytes | None] = {}
         self._digest = self.applied.digest
@@ -91,6 +104,7 @@ class ReplicatedState:
         ``reader`` shows everything applied before this turn.
         """
         done: list[Done] = []
+        self.digests = []
         self._reader = reader
         for entry in entries:
             check(entry.index == self._index + 1, f"group {self.group}: entry {entry.index} follows {self._index}")
@@ -101,8 +115,11 @@ class ReplicatedState:
                 self.configuration = configuration
                 members.put_configuration(batch, self.group, configuration)
             else:
-                command = decode_command(entry.payload)
+                command = _known(entry)
                 ended = self._apply_one(command, batch)
+            if isinstance(command, DigestCmd):
+                found = digest_of(reader, batch, self.group, entry.index, command.start, command.end)
+                self.digests.append(found)
             self._index = entry.index
             self._digest = crc32(entry.payload, self._digest ^ (entry.index & 0xFFFFFFFF))
             done.append(Done(entry.index, command, ended))
@@ -137,6 +154,8 @@ class ReplicatedState:
                 return self._decide(command, batch)
             case NewLeader():
                 self._max_ts = max(self._max_ts, command.floor_ts)
+            case DigestCmd():
+                pass  # it changes nothing
             case GcOutcomesCmd():
                 pass  # no leader logs it yet: collection comes with the garbage collector of versions
             case BeginMoveCmd() | StageCmd() | CedeCmd() | OwnCmd() | ClearCmd() | AbandonCmd():

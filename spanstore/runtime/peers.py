@@ -8,10 +8,11 @@ from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.streams import OneWayStream
+from spanstore.group.digests import RangeDigest
 from spanstore.paxos.configuration import server_of
 from spanstore.paxos.messages import Message
 from spanstore.runtime.supervision import ServerReport
-from spanstore.runtime.wire import peer_to_pb, report_to_pb
+from spanstore.runtime.wire import digest_to_pb, peer_to_pb, report_to_pb
 
 PROTOCOL_VERSION = 1
 VERSION_REACH = 1
@@ -84,6 +85,13 @@ class PeerLinks:
         stream = self._stream(to)
         if stream is not None:
             wire = pb.PeerMessage(report=report_to_pb(report))
+            stream.send(wire, wire.ByteSize())
+
+    def digest(self, group: int, sender: str, to: str, digest: RangeDigest) -> None:
+        """Queue what the replica ``sender`` has in a range for the server ``to``."""
+        stream = self._stream(to)
+        if stream is not None:
+            wire = pb.PeerMessage(group=group, sender=sender, digest=digest_to_pb(digest))
             stream.send(wire, wire.ByteSize())
 
     async def close(self) -> None:

@@ -22,6 +22,7 @@ from spanstore.client.router import Router
 from spanstore.engine.base import Engine, EngineFailed
 from spanstore.engine.damage import WHOLE_SERVER
 from spanstore.group.config import GroupConfig
+from spanstore.group.digests import RangeDigest
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Commit, TxnWork
 from spanstore.group.state import Done
@@ -89,6 +90,7 @@ def group_config(config: Config) -> GroupConfig:
         txn_idle_us=storage.txn_idle_ms * 1000,
         outcome_keep_us=storage.outcome_keep_ms * 1000,
         max_skew_us=config.clock.max_skew_ms * 1000,
+        digest_every_us=storage.digest_every_ms * 1000,
     )
 
 
@@ -157,7 +159,7 @@ class SpanProcess:
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
         self.registrar = Registrar(self.server, self._client, self._answers_at, self._fail)
         self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
-        self.server.is_server = self.registrar.is_server
+        self.server.is_server, self.server.send_digest = self.registrar.is_server, self._send_digest
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
@@ -289,6 +291,10 @@ class SpanProcess:
             return (await self._hello_at(address)).name == server
         except F1Error:
             return False
+
+    def _send_digest(self, group: int, member: str, digest: RangeDigest) -> None:
+        for server in self.registrar.peers():
+            self._links.digest(group, member, server, digest)
 
     async def _supervise(self) -> None:
         """Look after clock and disk, and tell the peers how this server is."""

@@ -24,7 +24,14 @@ from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.transfer import Progress
-from spanstore.runtime.wire import answer_to_pb, error_to_pb, peer_from_pb, report_from_pb, request_from_pb
+from spanstore.runtime.wire import (
+    answer_to_pb,
+    digest_from_pb,
+    error_to_pb,
+    peer_from_pb,
+    report_from_pb,
+    request_from_pb,
+)
 
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 600_000
@@ -111,6 +118,10 @@ class SpanServicer(stubs.SpanServerServicer):
             return batch.messages
 
         def handle(message: pb.PeerMessage) -> None:
+            if message.WhichOneof("body") == "digest":
+                if server_of(message.sender) == sender:
+                    self._server.hear_digest(message.group, message.sender, digest_from_pb(message.digest))
+                return
             if message.WhichOneof("body") == "report":
                 if self._server.supervision is not None:
                     self._server.supervision.heard(sender, report_from_pb(message.report))

@@ -21,6 +21,7 @@ from spanstore.engine import keyspace
 from spanstore.engine.base import Engine, EngineFailed, Reader, WriteBatch
 from spanstore.group.checkpoint import load_installing
 from spanstore.group.config import GroupConfig
+from spanstore.group.digests import RangeDigest
 from spanstore.group.group import Group, Outgoing
 from spanstore.group.members import is_later_life, load_lives, put_life
 from spanstore.group.outbox import Ticket
@@ -30,6 +31,7 @@ from spanstore.paxos.configuration import Configuration, home_of, joined_at, ser
 from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.casualties import Casualties, OnDamaged
+from spanstore.runtime.comparing import Comparison
 from spanstore.runtime.supervision import ServerReport, Supervision
 
 _log = logging.getLogger(__name__)
@@ -127,6 +129,9 @@ class SpanServer:
         self.elsewhere: Callable[[int], bool] = lambda group: False
         """Tells whether a group that has no replica here exists at other servers."""
         self.supervision = supervision
+        self.comparison = Comparison()
+        self.send_digest: Callable[[int, str, RangeDigest], None] = lambda group, member, digest: None
+        """Tells the other servers of a group what a replica here has in a range."""
         self.groups: dict[int, Group] = {}
         self.casualties = Casualties(name, engine.damage, clock, self.groups, self._due, on_damaged)
         with engine.snapshot() as reader:
@@ -368,6 +373,7 @@ class SpanServer:
         with self._engine.snapshot() as reader:
             for number in active:
                 self.casualties.guarded(number, Group.durable, reader, now)
+                self._compare(number)
         for number, out in outgoing:
             for to, message in out.synced:
                 self._send(number, members[number], to, message)
@@ -393,6 +399,25 @@ class SpanServer:
         if self.supervision is not None:
             self.supervision.sync_ended(self._clock.sample().boot_us)
 
+    def _compare(self, number: int) -> None:
+        """Tell the other servers what the replica here has in ranges that are being compared."""
+        group = self.groups.get(number)
+        for digest in () if group is None else group.take_digests():
+            if group is not None:
+                self.send_digest(number, group.member, digest)
+                self.hear_digest(number, group.member, digest)
+
+    def hear_digest(self, number: int, member: str, digest: RangeDigest) -> None:
+        """Take in what a replica has in a range; the one here is out of service if a majority has something else."""
+        group = self.groups.get(number)
+        if group is None:
+            return
+        voters = group.replica.configuration.voters
+        for wrong in sorted(self.comparison.heard(number, member, digest, voters)):
+            _log.error("%s", self.comparison.findings[-1])
+            if wrong == group.member:
+                self.mark_damaged(number, f"it differs from the other replicas: {self.comparison.findings[-1]}")
+
     def supervise(self, peers: Iterable[str]) -> Mapping[str, ServerReport]:
         """Look after clock and disk, let groups lead or not accordingly, and return what to tell each peer."""
         if self.supervision is None:
@@ -409,7 +434,7 @@ class SpanServer:
 
     def conditions(self) -> list[str]:
         """Say what is wrong with this server, for an operator."""
-        found = self.casualties.texts()
+        found = [*self.casualties.texts(), *(f"replicas differ: {text}" for text in self.comparison.findings)]
         return found if self.supervision is None else [*found, *self.supervision.conditions()]
 
     def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:

@@ -8,6 +8,7 @@ from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import types_pb2
 from f1common.rpc.status import error_to_wire
 from spanstore.group import requests as rq
+from spanstore.group.digests import RangeDigest
 from spanstore.group.members import Step
 from spanstore.group.move_requests import ExportReply, MoveReply
 from spanstore.mvcc.versions import Version
@@ -157,6 +158,18 @@ def report_from_pb(m: pb.ServerReport) -> ServerReport:
     """Return what a server tells of itself."""
     clock = ClockReport(m.incarnation, m.boot_us, m.earliest, m.latest, m.echo_boot_us, m.held_us)
     return ServerReport(clock, m.unfit, m.full)
+
+
+def digest_to_pb(digest: RangeDigest) -> pb.RangeDigest:
+    """Return the message of what a replica has in a range."""
+    return pb.RangeDigest(
+        index=digest.index, start=digest.start, end=digest.end, records=digest.records, digest=digest.digest
+    )
+
+
+def digest_from_pb(m: pb.RangeDigest) -> RangeDigest:
+    """Return what a replica has in a range."""
+    return RangeDigest(m.index, m.start, m.end, m.records, m.digest)
 
 
 # ---------------------------------------------------------------------- clients

@@ -133,13 +133,13 @@ def _branches(pages: PageFile, root: int, page_bytes: int, leaves: set[int]) -> 
     return found
 
 
-def flips(path: Path, seed: int, count: int) -> Iterator[tuple[int, str, int, int]]:
+def flips(path: Path, seed: int, count: int, only: str = "") -> Iterator[tuple[int, str, int, int]]:
     """Draw (page, kind, offset, bit): as many of each kind of page, half of them where a page describes itself."""
     rng = random.Random(seed)
     by_kind: dict[str, list[int]] = {}
     for page, kind in kinds(path).items():
         by_kind.setdefault(kind, []).append(page)
-    names = sorted(by_kind)
+    names = [only] if only else sorted(by_kind)
     for number in range(count):
         kind = names[number % len(names)]
         page = rng.choice(by_kind[kind])
@@ -233,12 +233,12 @@ def _judge(key: bytes, expected: bytes | None, found: bytes | None) -> str:
     return WRONG
 
 
-def try_flips(path: Path, seed: int, count: int) -> Iterator[Verdict]:
-    """Flip bits of a copy of the directory ``path``, one at a time, and judge each."""
+def try_flips(path: Path, seed: int, count: int, only: str = "") -> Iterator[Verdict]:
+    """Flip bits of a copy of the directory ``path``, one at a time, ``only`` in one kind of page, and judge each."""
     copy = path.with_name(f"{path.name}-flipped")
     reader = Reader()
     try:
-        for page, kind, offset, bit in flips(path, seed, count):
+        for page, kind, offset, bit in flips(path, seed, count, only):
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(path, copy)
             flip(copy, page, offset, bit)

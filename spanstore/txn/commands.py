@@ -241,9 +241,19 @@ class AbandonCmd(_Command, frozen=True, array_like=True, gc=False, tag=25):
     move: int
 
 
+class DigestCmd(_Command, frozen=True, array_like=True, gc=False, tag=40):
+    """Compute the digest of the records in ``[start, end)``, engine keys without the group, as of this entry.
+
+    It changes nothing; replicas compare what they have (:mod:`spanstore.group.digests`).
+    """
+
+    start: bytes
+    end: bytes
+
+
 MoveCommand = BeginMoveCmd | StageCmd | CedeCmd | OwnCmd | ClearCmd | AbandonCmd
 
-Command = NewLeader | CommitCmd | AbortCmd | PrepareCmd | DecideCmd | GcOutcomesCmd | MoveCommand
+Command = NewLeader | CommitCmd | AbortCmd | PrepareCmd | DecideCmd | GcOutcomesCmd | DigestCmd | MoveCommand
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

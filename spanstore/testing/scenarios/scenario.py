@@ -71,6 +71,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transfer_bytes_per_s: int = 0
     max_batch_bytes: int = 1 << 20
     txn_idle_ms: int = 10_000
+    digest_every_ms: int = 10_000
 
     clock_bound_us: int = 0
     max_drift_ppm: int = 0
