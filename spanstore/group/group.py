@@ -246,6 +246,7 @@ class Group:
         """Add all that must become durable to ``batch`` and return the messages of the turn."""
         if self._record_founders and self.state.configuration is not None:
             put_configuration(batch, self.group, self.state.configuration)
+            self.state.holding.record_first(batch)
             self._record_founders = False
         self._follow_role()
         self._serve_follower_reads()

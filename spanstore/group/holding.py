@@ -61,6 +61,10 @@ class Holding:
         batch.put(keyspace.meta_key(self._group, HOLDINGS), encode_holdings(after))
         return True
 
+    def record_first(self, batch: WriteBatch) -> None:
+        """Store what the group owns from the beginning, so that replicas at other servers need no file to know it."""
+        batch.put(keyspace.meta_key(self._group, HOLDINGS), encode_holdings(self.record))
+
     def durable(self) -> None:
         """What was applied is on disk."""
         if self._newest is self.record:
