@@ -49,7 +49,7 @@ def test_nothing_is_checked_in_vain() -> None:
     drawn = [draw(seed) for seed in range(200)]
     kinds = {kind for scenario in drawn for kind, _ in scenario.faults}
     assert {scenario.workload for scenario in drawn} == set(WORKLOADS)
-    assert len(kinds) == 18
+    assert len(kinds) == 19
     stats = run(draw(1_000, "commits").with_(faults=(("crash", 1), ("pause", 1)), run_us=5_000_000)).value
     assert stats.ok > 50
     assert stats.faults > 0

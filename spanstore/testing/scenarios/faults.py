@@ -11,7 +11,7 @@ from typing import assert_never
 
 from f1common.errors import Code
 from spanstore.testing.cluster import SimCluster
-from spanstore.testing.scenarios.scenario import AIMED_FAULTS, COMMON_FAULTS, OWN_FAULTS, Scenario
+from spanstore.testing.scenarios.scenario import COMMON_FAULTS, OWN_FAULTS, TRANSFER_FAULTS, Scenario
 from spanstore.testing.sim import World, nemesis
 
 _BOUNCE_US = 10_000
@@ -112,7 +112,7 @@ class Planned:
 def draw_plan(scenario: Scenario, servers: Sequence[str], clients: Sequence[str]) -> list[Planned]:
     """Draw the faults of the safety phase."""
     common = tuple((kind, weight) for kind, weight in scenario.faults if kind in COMMON_FAULTS)
-    own = [(kind, weight) for kind, weight in scenario.faults if kind in OWN_FAULTS + AIMED_FAULTS]
+    own = [(kind, weight) for kind, weight in scenario.faults if kind in OWN_FAULTS + TRANSFER_FAULTS]
     total = sum(weight for _, weight in scenario.faults)
     plan: list[Planned] = []
     if common:

@@ -40,8 +40,8 @@ OWN_FAULTS = (
 )
 """Faults of :mod:`spanstore.testing.scenarios.faults`."""
 
-AIMED_FAULTS = ("absence",)
-"""Faults that no seed draws, for scenarios that are aimed at something."""
+TRANSFER_FAULTS = ("absence",)
+"""Faults that make a replica fetch the state of its group, if the others' logs are short enough."""
 
 PEER_METHOD = "/f1.span.SpanServer/Peer"
 
@@ -95,6 +95,18 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def with_(self, **changes: Any) -> "Scenario":
         """Return the scenario with some fields replaced."""
         return msgspec.structs.replace(self, **changes)
+
+    def with_transfers(self, rng: random.Random) -> "Scenario":
+        """Return the scenario, in one of three cases with logs so short that replicas fetch each other's state."""
+        if rng.randrange(3):
+            return self
+        return self.with_(
+            log_keep_entries=min(self.log_keep_entries, 20),
+            log_hold_entries=rng.choice((20, 100)),
+            transfer_chunk_bytes=rng.choice((200, 1_000, 512 << 10)),
+            transfer_bytes_per_s=rng.choice((0, 30_000, 100_000)),
+            faults=(*self.faults, ("absence", rng.randint(1, 3))),
+        )
 
     def rng(self, purpose: str) -> random.Random:
         """Return the random numbers of one purpose, which no other purpose draws from."""
@@ -179,7 +191,7 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         fault_interval_us=rng.choice((150_000, 500_000, 1_500_000)),
         fault_duration_us=rng.choice((50_000, 500_000, 2_000_000)),
         max_down=rng.choice((None, (servers - 1) // 2)),
-    )
+    ).with_transfers(rng)
 
 
 def _rate(rng: random.Random, lossy: bool) -> int:

@@ -25,6 +25,7 @@ from spanstore.paxos.messages import Ballot, HardState, LogEntry
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.transfer import Transfers
+from spanstore.testing.mutations.transfers import BUILDS
 from spanstore.txn.commands import CommitCmd, TxnRef, Write, encode_command
 
 GROUP = 1
@@ -248,22 +249,26 @@ def check(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-def test_a_replica_that_is_behind_becomes_like_its_source() -> None:
-    async def work() -> None:
-        source, receiver = await disk(60, first=50), await disk(9)
-        await promise(receiver)
-        world = World(receiver, a=source)
-        world.offer("a#3", 9)
-        await world.install()
-        assert state(receiver) == state(source)
-        assert log_of(receiver) == (60, 60)
-        assert world.installed == [60]
-        with receiver.snapshot() as reader:
-            assert load_hard_state(reader, GROUP) == PROMISE
-            assert checkpoint.load_installing(reader, GROUP) is None
-            assert checkpoint.load_whole_from(reader, GROUP) == 60
+async def installed_over_another() -> None:
+    source, receiver = await disk(60, first=50), await disk(9)
+    await promise(receiver)
+    stale = WriteBatch()
+    stale.put(keyspace.finished_key(GROUP, b"collected meanwhile"), b"x")
+    await receiver.commit(stale)
+    world = World(receiver, a=source)
+    world.offer("a#3", 9)
+    await world.install()
+    assert state(receiver) == state(source)
+    assert log_of(receiver) == (60, 60)
+    assert world.installed == [60]
+    with receiver.snapshot() as reader:
+        assert load_hard_state(reader, GROUP) == PROMISE
+        assert checkpoint.load_installing(reader, GROUP) is None
+        assert checkpoint.load_whole_from(reader, GROUP) == 60
 
-    check(work())
+
+def test_a_replica_that_is_behind_becomes_like_its_source() -> None:
+    check(installed_over_another())
 
 
 def test_a_replica_without_anything_is_filled() -> None:
@@ -289,20 +294,21 @@ def test_an_offer_of_who_is_not_ahead_is_declined() -> None:
     check(work())
 
 
-def test_entries_above_the_base_stay_only_if_the_log_has_the_base() -> None:
-    async def work() -> None:
-        for ballot, last in ((BALLOT, 33), (Ballot(2, "b"), 30)):
-            source, receiver = await disk(30, first=25), await disk(10)
-            # A lost answer, or a leader that was deposed: the log goes on, but nobody said that it is chosen.
-            await append(receiver, 11, 33, apply=False, ballot=ballot)
-            world = World(receiver, a=source)
-            world.offer("a", 10)
-            await world.install()
-            assert log_of(receiver) == (30, last)
-            with receiver.snapshot() as reader:
-                assert load_applied(reader, GROUP).index == 30
+async def installed_below_the_end_of_the_log() -> None:
+    for ballot, last in ((BALLOT, 33), (Ballot(2, "b"), 30)):
+        source, receiver = await disk(30, first=25), await disk(10)
+        # A lost answer, or a leader that was deposed: the log goes on, but nobody said that it is chosen.
+        await append(receiver, 11, 33, apply=False, ballot=ballot)
+        world = World(receiver, a=source)
+        world.offer("a", 10)
+        await world.install()
+        assert log_of(receiver) == (30, last)
+        with receiver.snapshot() as reader:
+            assert load_applied(reader, GROUP).index == 30
 
-    check(work())
+
+def test_entries_above_the_base_stay_only_if_the_log_has_the_base() -> None:
+    check(installed_below_the_end_of_the_log())
 
 
 def test_the_rows_go_on_where_they_were_at_another_source() -> None:
@@ -351,18 +357,19 @@ def test_a_receiver_that_dies_goes_on_after_its_restart(part: int) -> None:
     check(work())
 
 
-def test_a_source_behind_the_base_is_not_used() -> None:
-    async def work() -> None:
-        ahead, behind, receiver = await disk(60), await disk(40), await disk(2)
-        world = World(receiver, a=ahead, b=behind)
-        world.offer("a", 2)
-        world.channels["a"].tamper = BreakAt(pb.StateChunk.ROWS, 3)
-        await world.install()
-        assert state(receiver) == state(ahead)
-        assert [name for name, _ in world.calls] == ["a", "a", "b", "a"]
-        assert world.calls[-1][1].base_index == 60
+async def resumed_while_a_server_is_behind() -> None:
+    ahead, behind, receiver = await disk(60), await disk(40), await disk(2)
+    world = World(receiver, a=ahead, b=behind)
+    world.offer("a", 2)
+    world.channels["a"].tamper = BreakAt(pb.StateChunk.ROWS, 3)
+    await world.install()
+    assert state(receiver) == state(ahead)
+    assert [name for name, _ in world.calls] == ["a", "a", "b", "a"]
+    assert world.calls[-1][1].base_index == 60
 
-    check(work())
+
+def test_a_source_behind_the_base_is_not_used() -> None:
+    check(resumed_while_a_server_is_behind())
 
 
 def test_it_begins_anew_when_every_log_was_cut_above_the_base() -> None:
@@ -381,25 +388,26 @@ def test_it_begins_anew_when_every_log_was_cut_above_the_base() -> None:
     check(work())
 
 
+async def installed_over_a_bad_line() -> None:
+    source, other, receiver = await disk(30), await disk(30), await disk(2)
+    world = World(receiver, a=source, b=other)
+    world.offer("a", 2)
+
+    def flip(chunk: pb.StateChunk) -> pb.StateChunk:
+        if chunk.part == pb.StateChunk.RECORDS:
+            data = bytearray(chunk.payload)
+            data[-1] ^= 1
+            chunk.payload = bytes(data)
+        return chunk
+
+    world.channels["a"].tamper = flip
+    await world.install()
+    assert state(receiver) == state(other)
+    assert [name for name, _ in world.calls] == ["a", "a", "b"]
+
+
 def test_a_chunk_that_changed_on_the_way_is_refused() -> None:
-    async def work() -> None:
-        source, other, receiver = await disk(30), await disk(30), await disk(2)
-        world = World(receiver, a=source, b=other)
-        world.offer("a", 2)
-
-        def flip(chunk: pb.StateChunk) -> pb.StateChunk:
-            if chunk.part == pb.StateChunk.RECORDS:
-                data = bytearray(chunk.payload)
-                data[-1] ^= 1
-                chunk.payload = bytes(data)
-            return chunk
-
-        world.channels["a"].tamper = flip
-        await world.install()
-        assert state(receiver) == state(other)
-        assert [name for name, _ in world.calls] == ["a", "a", "b"]
-
-    check(work())
+    check(installed_over_a_bad_line())
 
 
 def test_a_damaged_row_is_named_and_another_source_asked(caplog: pytest.LogCaptureFixture) -> None:
@@ -500,3 +508,18 @@ def test_chunks_have_a_place() -> None:
     ]
     assert whole not in others
     assert len(set(others)) == len(others)
+
+
+CAUGHT_BY = {
+    "resumed behind the base": resumed_while_a_server_is_behind,
+    "old state kept": installed_over_another,
+    "chunks unchecked": installed_over_a_bad_line,
+    "log dropped": installed_below_the_end_of_the_log,
+    "promise forgotten": installed_over_another,
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_broken_builds_are_caught(name: str) -> None:
+    with BUILDS[name](), pytest.raises(AssertionError):
+        check(CAUGHT_BY[name]())
