@@ -148,16 +148,10 @@ class PaxosSection(Struct, frozen=True, kw_only=True):
         Meta(ge=0, le=100_000_000, description="Applied log entries kept, so that a restarted follower can catch up."),
     ] = 10_000
     log_hold_entries: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_000_000_000,
-            description="Log entries kept at most for a replica that is down; then it must fetch the state instead.",
-        ),
+        int, Meta(ge=0, le=1_000_000_000, description="Entries kept at most, if more, for a replica that is down.")
     ] = 200_000
     log_hold_bytes: Annotated[
-        int,
-        Meta(ge=64 * _KIB, le=1024 * _GIB, description="Bytes of log kept at most for a replica that is down."),
+        int, Meta(ge=64 * _KIB, le=1024 * _GIB, description="Bytes of log kept at most for a replica that is down.")
     ] = 256 * _MIB
 
     def __post_init__(self) -> None:
@@ -177,11 +171,6 @@ class PaxosSection(Struct, frozen=True, kw_only=True):
                 f"paxos.max_inflight_bytes ({self.max_inflight_bytes}) must be at least paxos.max_batch_bytes "
                 f"({self.max_batch_bytes})",
                 self.max_inflight_bytes >= self.max_batch_bytes,
-            ),
-            (
-                f"paxos.log_hold_entries ({self.log_hold_entries}) must be at least paxos.log_keep_entries "
-                f"({self.log_keep_entries})",
-                self.log_hold_entries >= self.log_keep_entries,
             ),
         )
 
@@ -236,8 +225,7 @@ class StorageSection(Struct, frozen=True, kw_only=True):
         int, Meta(ge=_KIB, le=16 * _MIB, description="Bytes of a group's state that are read and sent at a time.")
     ] = 512 * _KIB
     transfer_bytes_per_s: Annotated[
-        int,
-        Meta(ge=0, le=100 * _GIB, description="Bytes a second of one transfer of state, at most; 0: no limit."),
+        int, Meta(ge=0, le=100 * _GIB, description="Bytes a second of one transfer of state, at most; 0: no limit.")
     ] = 32 * _MIB
     transfers_in: Annotated[
         int, Meta(ge=1, le=64, description="Replicas of this server that fetch their state at the same time, at most.")

@@ -60,8 +60,10 @@ promised.
    ballot: acceptors then need not wait for that lease. The old leader also tells the highest timestamp that it gave
    out, so that the heir need not start above the whole ceiling; this counts only if no promise shows a leader between
    the two.
-7. *Truncation.* The log goes below what every voter holds durably and the replica itself has applied. A voter that
-   has lost its disk cannot be caught up yet.
+7. *Truncation.* The log goes below what every member holds durably and the replica itself has applied, but at least
+   below its newest part, whose size bounds what is kept for a member that does not come. Whoever needs more than there
+   is left is offered the state instead (OfferState), and the log from there on is kept for it within the same bounds;
+   :mod:`spanstore.runtime.transfer` fetches it. The entry that was applied last always stays.
 
 Invariants
 ----------
@@ -86,7 +88,7 @@ successor until its own clock had advanced a lease since *receipt*; the leader s
 
 Left out
 --------
-Changes of the voters, state transfer to a replica too far behind, read-only replicas and a preferred leader: later.
+How the state is fetched that was offered: that is no matter of consensus.
 Byzantine peers: not at all; malformed messages are ignored, and a contradiction of I4 is an InvariantViolation.
 
 References

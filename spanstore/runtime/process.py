@@ -83,7 +83,7 @@ def group_config(config: Config) -> GroupConfig:
             max_accept_bytes=paxos.max_batch_bytes,
             max_inflight_bytes=paxos.max_inflight_bytes,
             log_keep_entries=paxos.log_keep_entries,
-            log_hold_entries=paxos.log_hold_entries,
+            log_hold_entries=max(paxos.log_hold_entries, paxos.log_keep_entries),
             log_hold_bytes=paxos.log_hold_bytes,
         ),
         turn_max_bytes=storage.turn_max_bytes,

@@ -40,9 +40,10 @@ def absences(scenario: Scenario) -> Scenario:
 def quiet_absences(scenario: Scenario) -> Scenario:
     """The same with few other faults and more load: what a transfer gets wrong then stays."""
     return absences(scenario).with_(
-        clients=5,
-        pause_us=3_000,
-        log_hold_entries=100,
-        faults=(("absence", 3), ("bounce", 1)),
-        fault_interval_us=600_000,
+        clients=4,
+        pause_us=5_000,
+        run_us=5_000_000,
+        log_hold_entries=50,
+        faults=(("absence", 1),),
+        fault_interval_us=900_000,
     )

@@ -119,7 +119,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             heartbeat_ms=self.heartbeat_ms,
             election_timeout_ms=self.election_timeout_ms,
             log_keep_entries=self.log_keep_entries,
-            log_hold_entries=max(self.log_hold_entries, self.log_keep_entries),
+            log_hold_entries=self.log_hold_entries,
             max_batch_bytes=self.max_batch_bytes,
         )
 
