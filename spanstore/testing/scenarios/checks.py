@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from f1common.ids import UNIQUE_BYTES
+from spanstore.paxos.configuration import decode_configuration
 from spanstore.testing.checkers import Applied, Installed, Violation
 from spanstore.testing.cluster import SimCluster
 from spanstore.txn.commands import (
@@ -127,7 +128,7 @@ def check_decisions(applied: Iterable[Applied | Installed]) -> list[Violation]:
     """
     entries: dict[tuple[int, int], bytes] = {}
     for event in applied:
-        if isinstance(event, Applied):
+        if isinstance(event, Applied) and decode_configuration(event.entry) is None:
             entries.setdefault((event.group, event.index), event.entry)
     violations: list[Violation] = []
     logs: dict[int, _Log] = {}
