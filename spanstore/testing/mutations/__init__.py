@@ -11,8 +11,6 @@ not caught means that a workload or a nemesis is too tame.
 from spanstore.testing.mutations import moves, replication, transactions, transfers
 from spanstore.testing.mutations.mutation import Mutation, try_seed
 
-MUTATIONS: tuple[Mutation, ...] = (
-    replication.MUTATIONS + transactions.MUTATIONS + moves.MUTATIONS + transfers.MUTATIONS
-)
+MUTATIONS: tuple[Mutation, ...] = replication.MUTATIONS + transactions.MUTATIONS + moves.MUTATIONS + transfers.MUTATIONS
 
 __all__ = ["MUTATIONS", "Mutation", "try_seed"]
