@@ -32,6 +32,15 @@ sleeps), and uses 2 % less, since clocks drift under 1 %. No two clocks are ever
 *Leases and restarts.* Granted leases are kept in memory. Whoever restarts has forgotten them and must refuse
 everybody for the longest lease that it may have granted.
 
+*Changing the members at once.* If every replica changes from {a, b, c} to {c, d, e} when it hears of it, {a, b} and
+{d, e} are quorums at the same time. Also a change of one voter is not safe by itself: out of {a, b, c, d}, a leader a
+removes d and nobody hears of it; its successor c removes b, which c and d choose, two of three; then a is elected by
+itself and b, two of its three. The flaw was in the first publication of the method (Ongaro's message to raft-dev,
+"bug in single-server membership changes", 2015); the remedy is the same as against counting copies: an own entry first.
+
+*Coming back empty.* A voter that lost its disk has lost what it promised and stored. Under its old name it elects
+leaders that lack chosen entries. So a name is that of one life of a replica, and a new life is a new member.
+
 *Growing ballots.* A replica that is cut off and stands for election again and again comes back with a huge ballot and
 deposes a healthy leader. So candidates first ask (PreVote), which changes nothing anywhere, and asking is refused
 while a lease runs.
@@ -60,10 +69,41 @@ promised.
    ballot: acceptors then need not wait for that lease. The old leader also tells the highest timestamp that it gave
    out, so that the heir need not start above the whole ceiling; this counts only if no promise shows a leader between
    the two.
-7. *Truncation.* The log goes below what every member holds durably and the replica itself has applied, but at least
-   below its newest part, whose size bounds what is kept for a member that does not come. Whoever needs more than there
-   is left is offered the state instead (OfferState), and the log from there on is kept for it within the same bounds;
-   :mod:`spanstore.runtime.transfer` fetches it. The entry that was applied last always stays.
+7. *Truncation.* The log goes below what every member holds durably and the replica itself has applied; for a member
+   that is away only up to ``log_hold_entries`` and ``log_hold_bytes``. Cutting is never unsafe: what is applied is
+   chosen, and no election is decided by entries below the last.
+8. *Offer of the state.* A leader whose log begins above what a member has says so with each heartbeat (OfferState). To
+   fetch the state is the driver's job, from any replica that has applied more: here the replica ends, and begins again
+   with the state as of an entry j. Three rules make that safe. The hard state stays. The log stays if it has an entry j
+   of the same ballot; otherwise it becomes entry j alone. And j is above all that the replica had applied.
+
+Configurations
+--------------
+A configuration (:class:`Configuration`) names the *voters*, which elect and choose, and the *learners*, which get the
+log, the leases' requests and the safe times but count for nothing: read-only replicas, and those that are about to
+vote. It is an entry of the log, and counts from the moment that it is in a replica's log, chosen or not; if the log
+loses it, the one before counts again. ``Replica.change`` takes one step: a learner comes, becomes a voter, or a member
+is demoted or goes. The leader refuses it
+
+* before an entry of its own ballot is chosen, and while the last configuration is not;
+* if a voter that the step adds lacks more than ``promote_lag_entries`` of the log or has no state at all, or if the
+  voters that are up and have caught up would be no majority: the group would stop.
+
+A *name* is ``server`` for the first members and ``server#version`` for those brought by a later configuration. It is
+never used again. So whoever is not in a chosen configuration of its own version or a later one was removed for good:
+its messages are ignored, and if it asks to be elected it is told (Removed). What a configuration that is not chosen
+says of others proves nothing: there may be another of the same version, and whoever that one brought may lead by now.
+A replica that stands for nothing and hears no leader asks, in a way that cannot be granted, to find out.
+
+A *newcomer* begins without any state, not even a configuration. It promises and grants like others but fits no log,
+until its driver has fetched the state. A server must begin a life at most once: one that has lost its disk, and with it
+the knowledge of its lives, must not begin the same again because a leader still writes to it (the driver's duty).
+
+A leader that a change removes or demotes leads on until that is chosen, by the copies and grants of others alone; then
+it steps down. A voter that an unchosen configuration removes may stand: perhaps only its log is up to date.
+
+*Preferred leaders.* The core has no opinion on who should lead. A driver that prefers somebody else transfers
+leadership, to a voter and not during a change, and keeps a replica from standing by ``set_may_lead``.
 
 Invariants
 ----------
@@ -76,6 +116,7 @@ I6  A leader's floor is at or above every ceiling that an earlier leader could u
     timestamp that one gave out.
 I7  A promise, vote or answer leaves only when what it depends on is durable.
 I8  Whoever has applied the index of a safe pair has every entry that will ever have a timestamp up to the pair's.
+I9  One change is under way at most, and majorities of successive configurations intersect.
 
 I3 in short: choosing under ballot b needs a quorum that stored the entry while b was its highest promise. The
 promises for a later ballot come from a quorum that shares a member with it, and that member promises only to a log at
@@ -84,18 +125,61 @@ as long within it contains the entry. I5: the shared member of a lease's quorum 
 successor until its own clock had advanced a lease since *receipt*; the leader stopped a margin short of a lease since
 *sending*. I6 is I3's argument for a number instead of a log.
 
-``spanstore.testing.paxos_world`` checks all of these after every step of thousands of hostile runs.
+*Across changes.* The arguments above compare two quorums, which may now belong to different configurations. Write C_n
+for the configurations in the order in which they are chosen; a *successor* of C_n is any that was proposed after it,
+chosen or not. All quorums of a configuration and of its successor intersect (I9). Those of two successors D and E of
+the same C_n need not, but only one of them ever matters: they were proposed under different ballots, and the proposer
+with the higher one first had an entry of its own chosen by a quorum of C_n, which meets those of D and of E. From then
+on, whoever is elected has this entry, and a log with it does not have the successor of the lower ballot (its entries
+before are those of the proposer, its entries after are of that ballot or higher). In particular
+
+1. *A leader has every configuration that was chosen under a lower ballot.* Let X be the first one that lacks some, and
+   C_n+1 the first that X lacks. X counts by C_n or by another successor of it. By C_n: its quorum meets the one that
+   chose C_n+1, and the log check gives X that entry. By another successor E: if C_n+1 is of the higher ballot, X does
+   not have E. If E is, its proposer lacked C_n+1; so that was not chosen under a lower ballot, X being the first; and
+   under E's ballot or a higher one nobody has it. Either way a contradiction.
+2. *The quorum that elects X, the next leader after A, meets every quorum by which A counts from then on.* Let C_n be
+   the newest configuration that is chosen then. X has it by 1, A by 1 or because it chose it. Beyond it each has at
+   most one successor, not chosen; if both have one it is the same, as above. So they count by equal or successive ones.
+3. *So A is at its end when X is elected.* Enough members refuse its Accepts: what it has not got chosen by then never
+   is under its ballot, no lease begins anew, and it gets to no further configuration. So later leaders need to be
+   compared with X only, and so on.
+
+What A did by configurations that it had replaced before that moment is covered as follows.
+
+*Entries (I3, I4)* chosen by C_n-1 come before C_n in the log, and are in every log that has C_n.
+
+*Leases (I5)* are counted by the newest configuration at the time of asking, and also by answers that a voter gave as
+a learner: it has refused others since. Only the single voter of a group that never had another needs no quarantine
+after a start: the last voter of a group that shrank may have granted a lease to a leader that does not know yet that
+it was removed.
+
+*Ceilings (I6)* used by C_n-1 must be held by a quorum of C_n before a successor of C_n is proposed. They are: every
+Accept carries the ceiling, which an acceptor holds durably before it answers. So whoever stored C_n holds all that had
+been asked for until it was proposed, and what is used later is counted by C_n. The same goes for the floor of a new
+leader and its own first entry.
+
+*State transfer.* The replica forgets nothing that anybody counts on. Entry j is chosen, for it was applied. If the log
+has an entry j of the same ballot, all above it stays. If it ends below j, nothing is lost but what the state contains.
+If it has another entry there, that one and all above it are not chosen and never will be: an entry is chosen only with
+all before it. The last entry may be of a lower ballot afterwards, as after an Accept that drops a suffix.
+
+``spanstore.testing.paxos_world`` checks all of these after every step of thousands of hostile runs,
+``spanstore.testing.paxos_members`` does so while members come and go and disks are lost.
 
 Left out
 --------
-How the state is fetched that was offered: that is no matter of consensus.
-Byzantine peers: not at all; malformed messages are ignored, and a contradiction of I4 is an InvariantViolation.
+Joint configurations that change several voters in one step, and witnesses that vote without a state: steps of one voter
+do. A majority of the voters whose disks are lost for ever: no protocol brings that back; a group restored from a copy
+begins with new names. Byzantine peers: not at all; malformed messages are ignored, and a contradiction of I4 is an
+InvariantViolation.
 
 References
 ----------
 Lamport, "Paxos Made Simple", 2001. Howard and Mortier, "Paxos vs Raft: have we reached consensus on distributed
 consensus?", 2020. Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", 2014, section 5.4;
-Ongaro, "Consensus: Bridging Theory and Practice", 2014, sections 3.10 (transfer), 6.4 (leases) and 9.6 (PreVote).
+Ongaro, "Consensus: Bridging Theory and Practice", 2014, sections 3.10 (transfer), 4 (changes of the members,
+one at a time), 6.4 (leases) and 9.6 (PreVote); "bug in single-server membership changes", raft-dev, 10 July 2015.
 Corbett et al., "Spanner: Google's Globally-Distributed Database", 2012, sections 2.1, 4.1.1 and appendix A (leases).
 Gray and Cheriton, "Leases", 1989.
 """

@@ -91,7 +91,7 @@ class Accept:
     up to it is chosen. ``ceiling``: timestamp ceiling to promise. ``sent_boot_us``: the leader's boot clock, which
     the lease runs from. ``lease_us``: how long the acceptor refuses other candidates from receipt.
     ``safe_index``, ``safe_ts``: a replica that has applied ``safe_index`` has everything up to ``safe_ts``.
-    ``truncate_below``: every voter holds all entries below this index durably.
+    ``truncate_below``: no member needs the entries below this index, or one was away too long and fetches the state.
     """
 
     ballot: Ballot
@@ -146,7 +146,7 @@ class OfferState:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The receiver asked to be elected, but a chosen configuration, ``version``, does not name it any more."""
+    """The receiver asked to be elected, but ``version``, which is chosen, does not name it: one of its own or later."""
 
     ballot: Ballot
     version: int
