@@ -95,9 +95,11 @@ its messages are ignored, and if it asks to be elected it is told (Removed). Wha
 says of others proves nothing: there may be another of the same version, and whoever that one brought may lead by now.
 A replica that stands for nothing and hears no leader asks, in a way that cannot be granted, to find out.
 
-A *newcomer* begins without any state, not even a configuration. It promises and grants like others but fits no log,
-until its driver has fetched the state. A server must begin a life at most once: one that has lost its disk, and with it
-the knowledge of its lives, must not begin the same again because a leader still writes to it (the driver's duty).
+A *newcomer* begins without any state, not even a configuration. It promises nothing and fits no log until its driver
+has fetched the state. A server must begin a life at most once: one that has lost its disk, and with it the knowledge of
+its lives, must not begin the same again because a leader still writes to it. That is the driver's duty; the core only
+does what it can. A voter had a state when it became one, so a leader gives a voter without state nothing to go on with.
+What remains is an offer by a deposed leader, to which it is a learner still, that comes late.
 
 A leader that a change removes or demotes leads on until that is chosen, by the copies and grants of others alone; then
 it steps down. A voter that an unchosen configuration removes may stand: perhaps only its log is up to date.

@@ -36,8 +36,11 @@ class Acceptor(ReplicaCore):
         self._send_synced.append((sender, promise))
 
     def _may_elect(self, sender: str, message: Prepare | PreVote, released: Ballot, boot_us: int) -> bool:
-        """Tell whether no lease forbids this candidate and its log is at least as up to date as the own one."""
-        if self.lease_valid(boot_us) or self._granted.refuses(sender, released, boot_us):
+        """Tell whether no lease forbids this candidate and its log is at least as up to date as the own one.
+
+        A newcomer promises nothing: it is no voter, or has forgotten what it promised as one.
+        """
+        if self._newcomer or self.lease_valid(boot_us) or self._granted.refuses(sender, released, boot_us):
             return False
         return (message.last_ballot, message.last_index) >= (self._log.last_ballot, self._log.last_index)
 

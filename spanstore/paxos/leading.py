@@ -164,6 +164,9 @@ class Leading:
         if progress is None:
             return
         progress.heard = progress.answered = boot_us
+        if message.hint < 0 and not message.ok:
+            self._begins(sender, progress, boot_us)
+            return
         sent = min(message.sent_boot_us, progress.last_sent)
         self.held.ack(sender, sent, min(message.ceiling, self.ceiling))
         if message.ok:
@@ -172,7 +175,7 @@ class Leading:
             before = progress.next_index
             lowest = self._lowest_next()
             cut = message.hint + 1 < lowest
-            if message.hint < 0 or (cut and before <= lowest):
+            if cut and before <= lowest:
                 progress.lacks_state(self._log.first_index)
             else:
                 progress.needs_state = False
@@ -180,6 +183,18 @@ class Leading:
             # No step back is no progress: wait for the next heartbeat instead of asking in a circle. And whoever may
             # lack what the log has no more is asked about its first entry alone, to know for certain.
             progress.probing = progress.next_index >= before or cut
+
+    def _begins(self, sender: str, progress: Progress, boot_us: int) -> None:
+        """``sender`` has no state: a newcomer, or a member that lost its disk and what it promised and stored.
+
+        A learner is offered the state, then and later. A voter had one when it became a voter: it must not vote again
+        under this name, so it is given nothing to do so with, and its grants do not count.
+        """
+        progress.match = 0
+        if sender not in self._voters:
+            progress.lacks_state(self._log.first_index)
+        self._fall_back(progress, 1, boot_us)
+        progress.probing = True
 
     def _fall_back(self, progress: Progress, next_index: int, boot_us: int) -> None:
         progress.fall_back(max(next_index, self._lowest_next()), boot_us)

@@ -37,6 +37,9 @@ class MembersWorld(World):
         self.changes = 0
         self.lost = 0
         self.deposed = ""
+        self.forgets = self.choose("forgets", (False,))
+        self.forgotten: set[str] = set()
+        """Whether a server that loses its disk forgets which lives it had, and which those were."""
         self.answered: dict[str, tuple[Ballot, int]] = {}
         self.born: set[str] = set()
         """Every life that began. Servers know theirs by heart: whoever forgot one must not live it again."""
@@ -128,7 +131,8 @@ class MembersWorld(World):
         require(sum(held) > len(voters) // 2, f"{self.configuration} is replaced before it holds the ceiling {used}")
 
     def is_lost(self, member: str) -> bool:
-        return self.nodes[server_of(member)].member != member
+        """Also if the same life begins again at a server that forgot it."""
+        return super().is_lost(member) or member in self.forgotten
 
     def too_few(self, step: Configuration) -> bool:
         """Tell whether the step would leave a majority of lost disks: its leader may not have noticed yet."""
@@ -167,6 +171,9 @@ class MembersWorld(World):
         if self.healed or not node.member or not self.can_lose(name) or (self.mutation.keep_name and self.lost):
             return
         self.lost += 1
+        if self.forgets:
+            self.born.discard(node.member)
+            self.forgotten.add(node.member)
         self.crash(name)
         if self.mutation.keep_name:
             node.disk = Disk(self.initial if node.member in self.initial.members else None)
@@ -194,7 +201,7 @@ class MembersWorld(World):
 
     def send(self, sender: str, receiver: str, message: Message) -> None:
         """Whoever promised a ballot or a ceiling never answers below it: a life has one memory."""
-        if (isinstance(message, Promise) and message.granted) or isinstance(message, Accepted):
+        if (isinstance(message, Promise) and message.granted) or (isinstance(message, Accepted) and message.hint >= 0):
             ballot, ceiling = self.answered.get(sender, (NO_BALLOT, 0))
             if message.promised == message.ballot:
                 require(message.ballot >= ballot, f"{sender} answers {message.ballot} after {ballot}")

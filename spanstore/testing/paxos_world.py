@@ -485,8 +485,12 @@ class World:
         for voter in voters:
             node = self.nodes[server_of(voter)]
             held = entry.index < node.disk.first or node.disk.ballot_at(entry.index) == entry.ballot
-            count += held or node.member != voter
+            count += held or self.is_lost(voter)
         return count
+
+    def is_lost(self, member: str) -> bool:
+        """Tell whether what ``member`` knew is gone for ever."""
+        return self.nodes[server_of(member)].member != member
 
     def check_ceiling(self, replica: Replica) -> None:
         ballot, usable = replica.ballot, replica.usable_ceiling

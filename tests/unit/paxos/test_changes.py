@@ -401,13 +401,14 @@ def test_the_members_of_the_configuration_before_count_until_the_change_is_chose
 # Newcomers and offers of the state.
 
 
-def test_a_newcomer_fits_no_log_grants_leases_and_asks_its_leader_whether_it_still_belongs() -> None:
+def test_a_newcomer_fits_no_log_promises_nothing_and_asks_its_leader_whether_it_still_belongs() -> None:
     one = One("d#1", None)
     ballot = Ballot(3, "a")
     effects = one.say("a", accept(ballot, LogEntry(1, ballot, b"x")))
     (answer,) = [m for _, m in effects.send_synced if isinstance(m, Accepted)]
     assert not answer.ok and answer.hint == -1 and not effects.append
     one.time = 20_000
+    assert not [m for _, m in one.say("b", prepare("b")).send_synced if isinstance(m, Promise)]
     one.replica.tick(at(one.time))
     assert [(to, type(m)) for to, m in one.turn().send_now] == [("a", PreVote)]
     one.say("a", Removed(Ballot(3, "d#1"), 2))
@@ -433,6 +434,38 @@ def test_an_offer_is_taken_from_the_leader_alone_and_goes_when_the_log_fits() ->
     one.say("a", OfferState(ballot, 9))
     one.replica.decline_state()
     assert one.offered() is None
+
+
+def newcomer(one: One) -> Accepted:
+    return Accepted(one.replica.ballot, one.replica.ballot, False, 0, -1, one.time, 0)
+
+
+def test_a_learner_that_begins_anew_holds_nothing_any_more() -> None:
+    one = leader(Configuration(1, ("a", "b", "c"), ("d#1",)))
+    one.propose(b"1", b"2", b"3")
+    one.answer("b", "c", "d#1")
+    one.say("d#1", newcomer(one))
+    assert one.replica.match("d#1") == 0
+    assert "d#1 lacks too much" in one.refused(one.replica.configuration.with_voter("d#1"))
+
+
+def test_a_voter_that_lost_its_state_gets_nothing_to_vote_with() -> None:
+    one = leader(Configuration(2, ("a", "b", "d#1")))
+    one.time += 985
+    one.say("d#1", newcomer(one))
+    assert not one.replica.lease_valid(one.time), "nor does its grant count"
+    one.time += 10
+    one.answer("b")
+    sent = one.turn().send_now
+    one.time += 100
+    sent += one.turn().send_now
+    assert [m.entries for to, m in sent if to == "d#1" and isinstance(m, Accept)] == [()]
+    assert not [m for _, m in sent if isinstance(m, OfferState)]
+    index = one.replica.propose(b"x")
+    one.turn()
+    assert index is not None and one.replica.chosen_index < index
+    one.answer("b")
+    assert one.replica.chosen_index == index, "a and b choose without it"
 
 
 def test_a_log_that_went_on_offers_the_state_with_each_heartbeat() -> None:
