@@ -71,10 +71,11 @@ promised.
    the two.
 7. *Truncation.* The log goes below what every member holds durably and the replica itself has applied; for a member
    that is away only up to ``log_hold_entries`` and ``log_hold_bytes``. Cutting is never unsafe: what is applied is
-   chosen, and no election is decided by entries below the last.
-8. *Offer of the state.* A leader whose log begins above what a member has says so with each heartbeat (OfferState). To
-   fetch the state is the driver's job, from any replica that has applied more: here the replica ends, and begins again
-   with the state as of an entry j. Three rules make that safe. The hard state stays. The log stays if it has an entry j
+   chosen, and no election is decided by entries below the last. The entry that was applied last always stays.
+8. *Offer of the state.* A leader whose log begins above what a member has says so with each heartbeat (OfferState), and
+   keeps the log from there on within the same bounds. To fetch the state is the driver's job, from any replica that has
+   applied more (:mod:`spanstore.runtime.transfer`): here the replica ends, and begins again with the state as of an
+   entry j. Three rules make that safe. The hard state stays. The log stays if it has an entry j
    of the same ballot; otherwise it becomes entry j alone. And j is above all that the replica had applied.
 
 Configurations
