@@ -1,4 +1,4 @@
-"""Bit rot: one bit of a data file is flipped, and whoever reads the file afterwards must notice or be right.
+"""Bit rot: a bit of a data file is flipped or a sector zeroed, and whoever reads the file must notice or be right.
 
 ``python -m spanstore.testing.bitrot DIR SEED COUNT`` makes a data directory, flips COUNT bits one after the other, each
 for a reader in a process of its own, and prints what became of each. The reader opens the engine as a spanserver does
@@ -44,6 +44,10 @@ from spanstore.txn.outcomes import OutcomeRecord, encode_outcome
 
 RIGHT, DETECTED, DIED, MISSING, WRONG = "right", "detected", "died", "missing", "wrong"
 
+SECTOR = 8
+"""In place of a bit: the sector that it lies in."""
+
+_SECTOR_BYTES = 512
 _GROUPS = (2, 3)
 _READ_S = 10
 _WORSE = (RIGHT, MISSING, WRONG)
@@ -145,11 +149,16 @@ def flips(path: Path, seed: int, count: int, only: str = "") -> Iterator[tuple[i
         page = rng.choice(by_kind[kind])
         head = 152 if kind == "meta" else 64
         offset = rng.randrange(head if rng.random() < 0.5 or kind == "meta" else 4096)
-        yield page, kind, offset, rng.randrange(8)
+        yield page, kind, offset, SECTOR if rng.random() < 0.1 else rng.randrange(8)
 
 
 def flip(path: Path, page: int, offset: int, bit: int) -> None:
-    """Flip one bit of a page."""
+    """Flip one bit of a page, or zero the whole sector: a write that was torn."""
+    if bit == SECTOR:
+        with (path / DATA_FILE).open("r+b") as stream:
+            stream.seek(page * 4096 + offset // _SECTOR_BYTES * _SECTOR_BYTES)
+            stream.write(bytes(_SECTOR_BYTES))
+        return
     with (path / DATA_FILE).open("r+b") as stream:
         stream.seek(page * 4096 + offset)
         byte = stream.read(1)[0]

@@ -221,6 +221,14 @@ def test_records_are_judged_by_form_too() -> None:
     assert check_record(outcome, second) is not None
 
 
+@pytest.mark.long
+def test_thousands_of_bits_that_rot_are_noticed_or_harmless(tmp_path: Path) -> None:
+    for seed in range(10):
+        path = tmp_path / f"rot-{seed}"
+        bitrot.make(path, seed)
+        assert [verdict for verdict in bitrot.try_flips(path, seed, 300) if not verdict.acceptable] == []
+
+
 def test_bits_that_rot_are_noticed_or_harmless(tmp_path: Path) -> None:
     """A few here; `python -m spanstore.testing.bitrot` and the long tests flip thousands."""
     path = tmp_path / "rot"
