@@ -2,7 +2,8 @@
 
 `python scripts/chaos.py --seconds 1200` starts a cluster of three spanservers and runs rounds of a minute: clients move
 money, append to lists and write registers, a nemesis disturbs one server after the other, and then the checkers look
-at everything that the clients saw. Beside them a probe for each group writes a row again and again; its
+at everything that the clients saw. Meanwhile the rows move between groups, and replicas between servers, of which there
+is one more than a group has voters. Beside them a probe for each group writes a row again and again; its
 acknowledgements tell how long the group was away after the death of its leader. Exits 0 if no checker objects and
 nothing hung; otherwise the cluster's directory, with its logs and the histories, is kept.
 
@@ -17,7 +18,7 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from f1common.errors import F1Error
 from f1deploy.cluster import Cluster, UpOptions
 from f1deploy.processes import send_signal
 from spanstore.client import SpanClient, Write
+from spanstore.client.groups import GroupAdmin, read_directory
+from spanstore.client.placement import merge_ranges, split_range, submit_move, wait_for_move
+from spanstore.paxos.configuration import server_of
 from spanstore.placement.range_map import RangeMap
 from spanstore.testing.adapter import SpanKv
 from spanstore.testing.checkers import Violation
@@ -51,7 +55,9 @@ STUCK_S = 60.0
 """Everything has to work again so long after the last fault."""
 
 PROBE_PAUSE_S = 0.02
-SERVERS = 3
+SERVERS = 4
+MOVE_EVERY_S = 1.0
+REPLACE_EVERY_S = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,10 @@ class Outcome:
     operations: int = 0
     unknown: int = 0
     failed: int = 0
+    moves: int = 0
+    splits: int = 0
+    replacements: int = 0
+    refused: int = 0
     violations: list[Violation] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     acknowledged: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -141,6 +151,62 @@ class Nemesis:
         await asyncio.to_thread(self._cluster.resume, server)
 
 
+class Mover:
+    """Moves the rows of a round between the groups, and replicas between the servers, as fast as they let it."""
+
+    def __init__(
+        self, client: SpanClient, homes: Sequence[bytes], number: int, rng: random.Random, outcome: Outcome
+    ) -> None:
+        self._client = client
+        self._spans = [(home + tuples.encode((number,)), home + tuples.encode((number + 1,))) for home in homes]
+        self._kinds = [home + tuples.encode((number, kind)) for home in homes for kind in ("list", "register")]
+        self._rng = rng
+        self._outcome = outcome
+
+    async def run(self, running: Callable[[], bool]) -> None:
+        """Do both until told to stop. What is refused, because servers are away, is counted."""
+        await asyncio.gather(
+            self._often(running, MOVE_EVERY_S, self._move), self._often(running, REPLACE_EVERY_S, self._replace)
+        )
+
+    async def _often(self, running: Callable[[], bool], pause_s: float, act: Callable[[], Awaitable[None]]) -> None:
+        while running():
+            await asyncio.sleep(self._rng.uniform(0.5, 1.5) * pause_s)
+            try:
+                await act()
+            except F1Error:
+                self._outcome.refused += 1
+
+    async def _move(self) -> None:
+        if self._rng.random() < 0.3:
+            await self._split_or_merge(self._rng.choice(self._kinds))
+        start, end = self._rng.choice(self._spans)
+        ranges = await self._client.range_map(refresh=True)
+        owners = {group for _, _, group in ranges.pieces(start, end)}
+        target = self._rng.choice([group for group in ranges.groups() if group and group not in owners] or [1])
+        job = await submit_move(self._client, start, end, target)
+        await wait_for_move(self._client, job.number, timeout_s=30.0)
+        self._outcome.moves += 1
+
+    async def _split_or_merge(self, key: bytes) -> None:
+        ranges = await self._client.range_map(refresh=True)
+        if any(item.start == key for item in ranges.ranges):
+            await merge_ranges(self._client, key)
+        else:
+            await split_range(self._client, key, fragment=True)
+        self._outcome.splits += 1
+
+    async def _replace(self) -> None:
+        admin = GroupAdmin(self._client, timeout_s=40.0)
+        members = self._rng.choice(await admin.all_members())
+        servers = sorted((await read_directory(self._client)).servers)
+        absent = [server for server in servers if members.of(server) is None]
+        if absent:
+            old = server_of(self._rng.choice(members.voters))
+            await admin.replace(members.group, old, self._rng.choice(absent))
+            self._outcome.replacements += 1
+
+
 async def probe(target: Target, group: int, key: bytes, outcome: Outcome, running: Callable[[], bool]) -> None:
     """Write a row of one group again and again and note when each write began and was acknowledged."""
     noted = outcome.acknowledged.setdefault(group, [])
@@ -196,14 +262,19 @@ async def run_workload(
 
 
 async def run_round(
-    cluster: Cluster, target: Target, number: int, seconds: float, seed: int, outcome: Outcome, dumps: Path
+    cluster: Cluster,
+    target: Target,
+    homes: dict[int, bytes],
+    number: int,
+    seconds: float,
+    seed: int,
+    outcome: Outcome,
+    dumps: Path,
 ) -> None:
     """Run all workloads under faults for some seconds, then without until they have ended, and check."""
     end_us = boot_us() + int(seconds * 1_000_000)
     healed = asyncio.Event()
     async with target.client() as client:
-        ranges: RangeMap = await client.range_map()
-        homes = group_prefixes(ranges)
         running = [
             asyncio.create_task(
                 run_workload(
@@ -215,21 +286,24 @@ async def run_round(
                     dumps / f"{number}-{name}.jsonl",
                 )
             )
-            for name, load in workloads(homes, number).items()
+            for name, load in workloads(list(homes.values()), number).items()
         ]
         probes = [
             asyncio.create_task(
                 probe(
                     target,
-                    ranges.group_of(home),
+                    group,
                     home + tuples.encode(("probe",)),
                     outcome,
                     lambda: not healed.is_set(),
                 )
             )
-            for home in homes
+            for group, home in homes.items()
         ]
+        mover = Mover(client, list(homes.values()), number, random.Random(f"{seed} {number} moves"), outcome)
+        moving = asyncio.create_task(mover.run(lambda: boot_us() < end_us))
         await Nemesis(cluster, client, random.Random(f"{seed} {number}"), outcome).run(end_us)
+        await asyncio.wait_for(moving, 2 * STUCK_S)
         await asyncio.sleep(2.0)  # a phase without faults, in which everything must go on
         healed.set()
         await asyncio.wait_for(asyncio.gather(*running, *probes), STUCK_S)
@@ -241,9 +315,13 @@ async def run(directory: Path, seconds: float, seed: int) -> Outcome:
     cluster, target = Cluster(directory), from_directory(directory)
     end_us = boot_us() + int(seconds * 1_000_000)
     number = 0
+    async with target.client() as client:
+        ranges: RangeMap = await client.range_map()
+        # Chosen once: what moves in a round lies below a home, which itself stays where it is.
+        homes = {ranges.group_of(home): home for home in group_prefixes(ranges)}
     while (left_s := (end_us - boot_us()) / 1_000_000) > 0:
         number += 1
-        await run_round(cluster, target, number, min(left_s, ROUND_S), seed, outcome, directory)
+        await run_round(cluster, target, homes, number, min(left_s, ROUND_S), seed, outcome, directory)
         print(f"round {number}: {outcome.operations} operations, {len(outcome.deaths)} faults", flush=True)
     return outcome
 
@@ -253,6 +331,8 @@ def report(outcome: Outcome) -> str:
     lines = [
         f"{outcome.operations} operations: {outcome.failed} failed, {outcome.unknown} of unknown outcome",
         f"{len(outcome.deaths)} faults, {len(outcome.violations)} violations",
+        f"{outcome.moves} moves of ranges, {outcome.splits} splits, {outcome.replacements} replicas replaced; "
+        f"{outcome.refused} of these not done",
     ]
     for how in ("crash", "long pause", "short pause", "restart"):
         pauses = outcome.pauses_ms(how)
