@@ -178,7 +178,7 @@ def _decode_identity(encoded: bytes, path: Path) -> Identity:
     except (F1Error, msgspec.DecodeError):
         try:
             old = msgspec.msgpack.decode(encoded, type=Identity)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise _damaged(f"the identity record of {path} is damaged") from None
         if old.format == FORMAT_VERSION:
             raise _damaged(f"the identity record of {path} has no checksum") from None

@@ -62,7 +62,7 @@ def load_certificate(reader: Reader) -> Certificate | None:
         return None
     try:
         return msgspec.msgpack.decode(data, type=Certificate)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise F1Error(Code.DATA_CORRUPTION, f"the birth certificate cannot be read: {error}") from error
 
 
