@@ -175,7 +175,7 @@ def _decode_identity(encoded: bytes, path: Path) -> Identity:
     """Read the identity record, also that of format 1, which had no checksum."""
     try:
         return msgspec.msgpack.decode(unseal(IDENTITY_KEY, encoded), type=Identity)
-    except (F1Error, msgspec.DecodeError):
+    except (F1Error, msgspec.DecodeError, UnicodeDecodeError):
         try:
             old = msgspec.msgpack.decode(encoded, type=Identity)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -191,7 +191,7 @@ def read_identity_file(path: Path) -> Identity | None:
         return msgspec.json.decode((path / IDENTITY_FILE).read_bytes(), type=Identity)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise F1Error(Code.BAD_DATA_DIR, f"cannot read {path / IDENTITY_FILE}: {error}") from error
 
 

@@ -148,7 +148,7 @@ class RangeMap:
         try:
             version, items = msgspec.msgpack.decode(data, type=tuple[int, list[tuple[bytes, bytes, int]]])
             return RangeMap((Range(s, e, g) for s, e, g in items), version)
-        except (msgspec.DecodeError, F1Error) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, F1Error) as error:
             raise F1Error(Code.DATA_CORRUPTION, f"the stored range map cannot be read: {error}") from error
 
 

@@ -55,7 +55,7 @@ def check_record(key: bytes, stored: bytes) -> Finding | None:
             msgspec.msgpack.decode(value)
         elif space in _DECODERS:
             _DECODERS[Subspace(space)](value)
-    except (F1Error, msgspec.DecodeError) as error:
+    except (F1Error, msgspec.DecodeError, UnicodeDecodeError) as error:
         return Finding(group, getattr(error, "message", str(error)), key.hex())
     return None
 
