@@ -25,7 +25,15 @@ from f1common.errors import Code, F1Error
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.engine.keyspace import Subspace
-from spanstore.group.storage import Applied, decode_entry, load_applied, put_applied
+from spanstore.group.storage import (
+    INSTALLING,
+    WHOLE_FROM,
+    Applied,
+    decode_entry,
+    load_applied,
+    load_whole_from,
+    put_applied,
+)
 from spanstore.mvcc.versions import decode_version
 
 T = TypeVar("T")
@@ -33,9 +41,7 @@ T = TypeVar("T")
 Item = tuple[bytes, bytes]
 """(stored key without the group's number, value)"""
 
-INSTALLING = "installing"
 BASE = "installing_base"
-WHOLE_FROM = "whole_from"
 LOCAL_META = frozenset({"replica", INSTALLING, BASE, WHOLE_FROM})
 """Names of a group's records that are about this replica, and no part of the state that all replicas share."""
 
@@ -99,12 +105,6 @@ def load_installing(reader: Reader, group: int) -> Installing | None:
     """Return where the installation of a group stands, None if it is whole, or not there. Raises DATA_CORRUPTION."""
     data = reader.get(keyspace.meta_key(group, INSTALLING))
     return None if data is None else _decode(data, Installing, group)
-
-
-def load_whole_from(reader: Reader, group: int) -> int:
-    """Return from which applied index on the rows of a replica are those of its log; 0 if they always were."""
-    data = reader.get(keyspace.meta_key(group, WHOLE_FROM))
-    return 0 if data is None else int.from_bytes(data, "big")
 
 
 def all_installing(reader: Reader) -> dict[int, Installing]:

@@ -20,7 +20,6 @@ from f1common.clock import Now
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
-from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.config import GroupConfig
 from spanstore.group.digests import Pacer, RangeDigest
 from spanstore.group.leadership import PreferredLeader
@@ -43,7 +42,7 @@ from spanstore.group.requests import (
     Settle,
 )
 from spanstore.group.state import Done, MembersChanged, ReplicatedState
-from spanstore.group.storage import DiskLog, check_records, load_hard_state, put_effects
+from spanstore.group.storage import DiskLog, check_records, load_hard_state, load_whole_from, put_effects
 from spanstore.group.tenure import Tenure
 from spanstore.group.validation import validate_txn, validate_work
 from spanstore.mvcc.safetime import FollowerSafeTime

@@ -94,6 +94,7 @@ class ReplicatedState:
         """Computed by the last :meth:`apply`, for whoever compares them."""
         self._reader = reader
         self._records: dict[bytes, bytes | None] = {}
+        self._whole_from = storage.load_whole_from(reader, group)
         self._digest = self.applied.digest
         self._index = self.applied.index
         self._max_ts = self.applied.max_ts
@@ -117,7 +118,7 @@ class ReplicatedState:
             else:
                 command = _known(entry)
                 ended = self._apply_one(command, batch)
-            if isinstance(command, DigestCmd):
+            if isinstance(command, DigestCmd) and entry.index >= self._whole_from:
                 found = digest_of(reader, batch, self.group, entry.index, command.start, command.end)
                 self.digests.append(found)
             self._index = entry.index

@@ -45,6 +45,13 @@ def _damaged(group: int, what: str) -> F1Error:
     )
 
 
+INSTALLING = "installing"
+"""Name of the record of a replica that fetches its state (:mod:`spanstore.group.checkpoint`) and is not complete."""
+
+WHOLE_FROM = "whole_from"
+"""Name of the record that says from which applied index on its rows are those of its log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """How far the rows on disk have been applied.
@@ -72,6 +79,15 @@ def put_applied(batch: WriteBatch, group: int, applied: Applied) -> None:
     batch.put(keyspace.applied_key(group), record)
 
 
+def load_whole_from(reader: Reader, group: int) -> int:
+    """Return from which applied index on the rows of a replica are those of its log; 0 if they always were.
+
+    Below it they are ahead, since they were read after the other records were.
+    """
+    data = reader.get(keyspace.meta_key(group, WHOLE_FROM))
+    return 0 if data is None else int.from_bytes(data, "big")
+
+
 def load_hard_state(reader: Reader, group: int) -> HardState | None:
     """Return what this replica has promised, or None for a replica that never promised anything."""
     data = reader.get(keyspace.hard_state_key(group))
@@ -92,6 +108,8 @@ def check_records(reader: Reader, group: int) -> None:
         return
     if load_hard_state(reader, group) is None:
         raise _damaged(group, "there are log entries, but what the replica promised is missing")
+    if reader.get(keyspace.meta_key(group, INSTALLING)) is not None:
+        return  # it fetches its state: nothing is applied, and the log stays for the time when that is complete
     applied = load_applied(reader, group).index
     if applied + 1 < log.first_index():
         raise _damaged(group, f"the log begins at {log.first_index()}, but rows are applied up to {applied} only")

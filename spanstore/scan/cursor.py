@@ -8,9 +8,8 @@ from typing import Self
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
-from spanstore.group.checkpoint import load_whole_from
 from spanstore.group.holding import load_holdings
-from spanstore.group.storage import load_applied
+from spanstore.group.storage import load_applied, load_whole_from
 from spanstore.mvcc.versions import scan_versions, split_version_key
 from spanstore.scan.decode import Decoder, Rows
 from spanstore.scan.keys import KeyFilter

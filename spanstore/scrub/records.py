@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import msgspec
 
 from f1common.errors import F1Error
-from spanstore.engine.keyspace import PREFIX_BYTES, SERVER, Subspace, log_index
+from spanstore.engine.keyspace import PREFIX_BYTES, SERVER, Subspace, log_index, meta_key
 from spanstore.engine.sealing import is_sealed, unseal
-from spanstore.group.storage import decode_entry
+from spanstore.group.storage import INSTALLING, decode_entry
 from spanstore.mvcc.versions import decode_version, split_version_key
 from spanstore.txn.outcomes import decode_finished, decode_outcome, decode_prepared
 
@@ -66,6 +66,7 @@ class _Group:
     applied: int = 0
     first: int = 0
     last: int = 0
+    installing: bool = False
 
 
 class RecordCheck:
@@ -96,6 +97,8 @@ class RecordCheck:
                     yield Finding(group_of(key), f"log entry {group.last + 1} is missing before {index}", key.hex())
                 group.first = group.first or index
                 group.last = index
+            case Subspace.META:
+                group.installing |= key == meta_key(group_of(key), INSTALLING)
             case _:
                 pass
 
@@ -104,5 +107,5 @@ class RecordCheck:
         for number, group in sorted(self._groups.items()):
             if group.last and not group.promised:
                 yield Finding(number, "there are log entries, but what the replica promised is missing")
-            if group.last and group.applied + 1 < group.first:
+            if group.last and group.applied + 1 < group.first and not group.installing:
                 yield Finding(number, f"the log begins at {group.first}, rows are applied up to {group.applied} only")

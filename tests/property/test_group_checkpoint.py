@@ -17,24 +17,36 @@ from spanstore.engine.keyspace import Subspace
 from spanstore.engine.memory import MemoryEngine
 from spanstore.group import checkpoint
 from spanstore.group.checkpoint import Installing, Item, Stage
+from spanstore.group.digests import RangeDigest
 from spanstore.group.state import ReplicatedState
 from spanstore.group.storage import encode_entry, put_effects
+from spanstore.mvcc.versions import put_version
 from spanstore.paxos.configuration import Configuration
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Ballot, LogEntry
 from spanstore.txn.commands import (
+    AbandonCmd,
     AbortCmd,
+    BeginMoveCmd,
+    CedeCmd,
+    ClearCmd,
     Command,
     CommitCmd,
+    CopyStage,
     DecideCmd,
+    DigestCmd,
     LockRecord,
     NewLeader,
+    OwnCmd,
     PrepareCmd,
+    Progress,
+    StageCmd,
     TxnRef,
     Write,
     encode_command,
 )
 from spanstore.txn.locks import LockMode, Priority
+from spanstore.txn.outcomes import FinishedRecord, encode_finished
 
 GROUP = 3
 KEYS = [b"\x01" + bytes([k]) for k in range(1, 7)]
@@ -49,13 +61,17 @@ class Author:
         self._ts = 1_000
         self._version = 0
         self._ids = 0
+        self._move = 0
+        self._script: list[Command] = []
         self._prepared: list[TxnRef] = []
         self._ended: list[TxnRef] = []
 
     def payload(self) -> bytes:
         """Return the next entry's payload."""
         self._ts += self._rng.randint(1, 5)
-        kind = self._rng.choice(("commit", "commit", "commit", "prepare", "prepare", "decide", "abort", "lead", "join"))
+        kind = self._rng.choice(
+            ("commit", "commit", "commit", "prepare", "prepare", "decide", "abort", "lead", "join", "move", "digest")
+        )
         if kind == "join":
             self._version += 1
             return Configuration(self._version, ("a", "b", "c"), (f"d#{self._version}",)).encode()
@@ -77,10 +93,42 @@ class Author:
                 return DecideCmd(txn, self._ts if rng.random() < 0.7 else None)
             case "decide" if self._ended:
                 return DecideCmd(rng.choice(self._ended), self._ts)  # once more: it changes nothing
+            case "move":
+                self._script = self._script or self._moves()
+                return self._script.pop(0)
+            case "digest":
+                return DigestCmd(bytes((Subspace.DATA,)), bytes((Subspace.FINISHED + 1,)))
             case "abort":
                 return AbortCmd(self._again_or_new(), "test", self._ts)
             case _:
                 return NewLeader(1, "a", self._ts)
+
+    def _moves(self) -> list[Command]:
+        """A range goes, its rows are removed in pieces, and it comes back with other rows; or it does not."""
+        low, high = sorted(self._rng.sample(KEYS, 2))
+        away, back = self._move + 1, self._move + 2
+        self._move = back
+        ready = Progress(CopyStage.READY)
+        stages = [
+            StageCmd(back, 1, Progress(), clear=(low, high)),
+            self._stage(back, 2, low),
+            self._stage(back, 3, low),
+        ]
+        return [
+            CedeCmd(away, low, high, 2, self._ts, self._ts),
+            *(ClearCmd(away, low, low + b"\x01"), ClearCmd(away, low, high)),
+            BeginMoveCmd(back, low, high, 2),
+            *stages,
+            *([] if self._rng.random() < 0.3 else [StageCmd(back, 4, ready), OwnCmd(back, self._ts)]),
+            AbandonCmd(back),
+        ]
+
+    def _stage(self, move: int, seq: int, key: bytes) -> Command:
+        batch = WriteBatch()
+        put_version(batch, GROUP, key, self._rng.randint(1, self._ts), self._rng.randbytes(2))
+        versions = tuple((k[keyspace.PREFIX_BYTES :], v) for _, k, v in batch.ops)
+        finished = encode_finished(FinishedRecord(1, None, self._ts))
+        return StageCmd(move, seq, Progress(CopyStage.ROWS), versions, (), ((self._new().unique, finished),))
 
     def _new(self) -> TxnRef:
         self._ids += 1
@@ -109,14 +157,15 @@ def contents(reader: Reader) -> dict[bytes, bytes]:
     }
 
 
-async def apply(engine: MemoryEngine, entries: list[LogEntry]) -> None:
-    """Append and apply entries as a group does."""
+async def apply(engine: MemoryEngine, entries: list[LogEntry]) -> list[RangeDigest]:
+    """Append and apply entries as a group does; return the digests that were asked for."""
     batch = WriteBatch()
     with engine.snapshot() as reader:
         state = ReplicatedState(GROUP, reader)
         put_effects(batch, GROUP, Effects(append=entries))
         state.apply(entries, batch, reader)
         await engine.commit(batch)
+    return state.digests
 
 
 def turns(entries: list[LogEntry], rng: random.Random) -> Iterator[list[LogEntry]]:
@@ -128,25 +177,28 @@ def turns(entries: list[LogEntry], rng: random.Random) -> Iterator[list[LogEntry
         del entries[:size]
 
 
-async def straight(entries: list[LogEntry], rng: random.Random) -> tuple[MemoryEngine, list[tuple[int, Reader]]]:
-    """Apply the log; return the disk and a view after each turn with its index."""
+async def straight(
+    entries: list[LogEntry], rng: random.Random, digests: dict[int, RangeDigest]
+) -> tuple[MemoryEngine, list[tuple[int, Reader]]]:
+    """Apply the log; return the disk and a view after each turn with its index, and the digests in ``digests``."""
     engine = MemoryEngine()
     views: list[tuple[int, Reader]] = []
     for turn in turns(entries, rng):
-        await apply(engine, turn)
+        digests |= {found.index: found for found in await apply(engine, turn)}
         views.append((turn[-1].index, engine.snapshot()))
     return engine, views
 
 
-def rows_from(views: list[tuple[int, Reader]], base: int, rng: random.Random) -> Iterator[list[Item]]:
+def rows_from(views: list[tuple[int, Reader]], base: int, rng: random.Random) -> Iterator[tuple[int, list[Item]]]:
     """Read the rows in small chunks, each in some view from the base on, whichever: the source may change."""
     usable = [(index, view) for index, view in views if index >= base]
     after = b""
     while True:
-        rows = checkpoint.read_rows(rng.choice(usable)[1], GROUP, after, rng.choice((1, 20, 60)))
+        index, view = rng.choice(usable)
+        rows = checkpoint.read_rows(view, GROUP, after, rng.choice((1, 20, 60)))
         if not rows:
             return
-        yield rows
+        yield index, rows
         after = rows[-1][0]
 
 
@@ -156,8 +208,9 @@ async def copied(views: list[tuple[int, Reader]], rng: random.Random) -> tuple[i
     base = checkpoint.read_base(view, GROUP)
     assert base.index == index
     engine = MemoryEngine()
-    chunks = [*checkpoint.in_chunks(checkpoint.read_records(view, GROUP), 30), *rows_from(views, index, rng)]
-    for items in chunks:
+    records = [(index, items) for items in checkpoint.in_chunks(checkpoint.read_records(view, GROUP), 30)]
+    chunks = [*records, *rows_from(views, index, rng)]
+    for _, items in chunks:
         batch = WriteBatch()
         checkpoint.put_base(batch, GROUP, base)
         checkpoint.put_installing(batch, GROUP, Installing(Stage.ROWS, "a", 0, index))
@@ -170,7 +223,7 @@ async def copied(views: list[tuple[int, Reader]], rng: random.Random) -> tuple[i
             await engine.commit(batch)
             batch = WriteBatch()
     with engine.snapshot() as reader:
-        assert checkpoint.finish(reader, GROUP, batch, views[-1][0]) == index
+        assert checkpoint.finish(reader, GROUP, batch, max([seen for seen, _ in chunks], default=0)) == index
     await engine.commit(batch)
     return index, engine
 
@@ -180,10 +233,12 @@ def check_seed(seed: int, length: int) -> None:
         rng = random.Random(seed)
         author = Author(rng)
         entries = [LogEntry(index, BALLOT, author.payload()) for index in range(1, length + 1)]
-        engine, views = await straight(entries, rng)
+        digests: dict[int, RangeDigest] = {}
+        engine, views = await straight(entries, rng, digests)
         base, copy = await copied(views, rng)
         for turn in turns(entries[base:], rng):
-            await apply(copy, turn)
+            for found in await apply(copy, turn):
+                assert found == digests[found.index]
         with engine.snapshot() as wanted, copy.snapshot() as found:
             assert contents(found) == contents(wanted)
             assert found.get(keyspace.log_key(GROUP, base)) == encode_entry(entries[base - 1])
@@ -205,7 +260,7 @@ def test_records_from_a_later_view_are_noticed() -> None:
         rng = random.Random(seed)
         author = Author(rng)
         entries = [LogEntry(index, BALLOT, author.payload()) for index in range(1, 31)]
-        engine, views = await straight(entries, rng)
+        engine, views = await straight(entries, rng, {})
         base, copy = await copied(views[:-1], rng)
         batch = WriteBatch()
         for space in (Subspace.OUTCOME, Subspace.FINISHED):
