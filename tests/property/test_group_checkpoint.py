@@ -237,8 +237,8 @@ def check_seed(seed: int, length: int) -> None:
         engine, views = await straight(entries, rng, digests)
         base, copy = await copied(views, rng)
         for turn in turns(entries[base:], rng):
-            for found in await apply(copy, turn):
-                assert found == digests[found.index]
+            for digest in await apply(copy, turn):
+                assert digest == digests[digest.index]
         with engine.snapshot() as wanted, copy.snapshot() as found:
             assert contents(found) == contents(wanted)
             assert found.get(keyspace.log_key(GROUP, base)) == encode_entry(entries[base - 1])
