@@ -108,7 +108,8 @@ class Author:
         low, high = sorted(self._rng.sample(KEYS, 2))
         away, back = self._move + 1, self._move + 2
         self._move = back
-        ready = Progress(CopyStage.READY)
+        ready = StageCmd(back, 4, Progress(CopyStage.READY))
+        owned: list[Command] = [ready, OwnCmd(back, self._ts)] if self._rng.random() < 0.7 else []
         stages = [
             StageCmd(back, 1, Progress(), clear=(low, high)),
             self._stage(back, 2, low),
@@ -119,7 +120,7 @@ class Author:
             *(ClearCmd(away, low, low + b"\x01"), ClearCmd(away, low, high)),
             BeginMoveCmd(back, low, high, 2),
             *stages,
-            *([] if self._rng.random() < 0.3 else [StageCmd(back, 4, ready), OwnCmd(back, self._ts)]),
+            *owned,
             AbandonCmd(back),
         ]
 

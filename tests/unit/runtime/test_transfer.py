@@ -16,7 +16,7 @@ from spanstore.engine import keyspace
 from spanstore.engine.base import WriteBatch
 from spanstore.engine.keyspace import Subspace
 from spanstore.engine.memory import MemoryEngine
-from spanstore.group import checkpoint
+from spanstore.group import checkpoint, storage
 from spanstore.group.checkpoint import Part, Stage
 from spanstore.group.state import ReplicatedState
 from spanstore.group.storage import DiskLog, load_applied, load_hard_state, put_effects
@@ -264,7 +264,7 @@ async def installed_over_another() -> None:
     with receiver.snapshot() as reader:
         assert load_hard_state(reader, GROUP) == PROMISE
         assert checkpoint.load_installing(reader, GROUP) is None
-        assert checkpoint.load_whole_from(reader, GROUP) == 60
+        assert storage.load_whole_from(reader, GROUP) == 60
 
 
 def test_a_replica_that_is_behind_becomes_like_its_source() -> None:
@@ -325,7 +325,7 @@ def test_the_rows_go_on_where_they_were_at_another_source() -> None:
         assert request.base_index == 60
         assert request.after
         with receiver.snapshot() as reader:
-            assert checkpoint.load_whole_from(reader, GROUP) == 70
+            assert storage.load_whole_from(reader, GROUP) == 70
             assert load_applied(reader, GROUP).index == 60
         await append(receiver, 61, 70)
         assert state(receiver) == state(second)
@@ -438,12 +438,12 @@ def test_a_source_that_is_itself_being_installed_serves_nobody() -> None:
             with pytest.raises(F1Error, match="has applied 30 only, 31 is needed"):
                 checkpoint.check_source(reader, GROUP, 31)
         batch = WriteBatch()
-        batch.put(keyspace.meta_key(GROUP, checkpoint.WHOLE_FROM), struct.pack(">Q", 31))
+        batch.put(keyspace.meta_key(GROUP, storage.WHOLE_FROM), struct.pack(">Q", 31))
         await source.commit(batch)
         with source.snapshot() as reader, pytest.raises(F1Error, match="itself being installed"):
             checkpoint.check_source(reader, GROUP, 0)
         batch = WriteBatch()
-        batch.delete(keyspace.meta_key(GROUP, checkpoint.WHOLE_FROM))
+        batch.delete(keyspace.meta_key(GROUP, storage.WHOLE_FROM))
         checkpoint.put_installing(batch, GROUP, checkpoint.Installing(Stage.CLEARING, "a", 0))
         await source.commit(batch)
         with source.snapshot() as reader, pytest.raises(F1Error, match="itself being installed"):
