@@ -31,8 +31,9 @@ does, the last of them decides alone, whatever was there. So after entry n every
 and the newest v are rows ahead of the records. Versions that are too new hide from a read at its timestamp, but rows
 that a later entry removed would be missed: so the replica calls no timestamp safe, serves no scan and is no source
 before it has applied ``whole_from``, the newest v. A leader serves after it has applied the entry that opens its term,
-which follows everything that was applied anywhere when it was elected, v included.
-A property test replays random commands over copies made at random indices.
+which follows everything that was applied anywhere when it was elected, v included. Digests, by which replicas are
+compared, are the one thing that an entry reads rows for; none is computed below v. A property test replays random
+commands over copies made at random indices.
 
 *Consensus.* What this replica has promised (its hard state) is never touched: forgetting it could elect two leaders
 under one ballot. Its log stays until the end. Is the entry at the base in it, then all above may be what a quorum
@@ -139,6 +140,7 @@ class Transfers:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
         self._notes: dict[int, str] = {}
+        self._failure: EngineFailed | None = None
         with engine.snapshot() as reader:
             found = checkpoint.all_installing(reader)
         self._installing = {group: found[group] for group in sorted(found) if group in host.absent}
@@ -153,6 +155,8 @@ class Transfers:
                     if task.done():
                         del self._tasks[group]
                         task.result()
+                if self._failure is not None:
+                    raise self._failure
                 self._start_some()
                 await asyncio.sleep(_PERIOD_S)
         finally:
@@ -183,8 +187,8 @@ class Transfers:
         try:
             if group in self._installing or await self._accept_offer(group):
                 await self._install(group)
-        except EngineFailed:
-            raise
+        except EngineFailed as error:
+            self._failure = error  # for run(), which the end of the process may leave no time to look at its tasks
         except F1Error as error:
             if isinstance(error, InvariantViolation):
                 raise

@@ -13,7 +13,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from f1common.rpc.channels import ChannelCache
 from spanstore.engine import keyspace
-from spanstore.engine.base import WriteBatch
+from spanstore.engine.base import EngineFailed, WriteBatch
 from spanstore.engine.keyspace import Subspace
 from spanstore.engine.memory import MemoryEngine
 from spanstore.group import checkpoint, storage
@@ -463,6 +463,18 @@ def test_a_base_that_would_take_the_replica_back_is_refused() -> None:
         await cut(receiver, 33)
         with receiver.snapshot() as mine, pytest.raises(F1Error, match="had come to 33 before"):
             checkpoint.check_base(mine, GROUP, base, 0)
+
+    check(work())
+
+
+def test_a_failed_disk_ends_the_server() -> None:
+    async def work() -> None:
+        source, receiver = await disk(30), await disk(2)
+        world = World(receiver, a=source)
+        world.offer("a", 2)
+        receiver.fail_next_commit()
+        with pytest.raises(EngineFailed):
+            await world.until(lambda: False)
 
     check(work())
 
