@@ -1,22 +1,28 @@
 """``f1 cluster``: a cluster of processes on this machine, for trying things out and for tests."""
 
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from f1common.errors import Code, F1Error
+from f1deploy import growth
 from f1deploy.cluster import READY_TIMEOUT_S, Cluster, ProcessStatus, UpOptions
 from f1deploy.directory import DEFAULT_DIRECTORY
 from f1deploy.logtail import follow, show
+from f1deploy.spec import Kind
 
 app = typer.Typer(
-    help="A local cluster: start it, stop it, kill and start its processes, read their logs.", no_args_is_help=True
+    help="A local cluster: start it, stop it, let it grow and shrink, kill and start processes, read their logs.",
+    no_args_is_help=True,
 )
+
+T = TypeVar("T")
 
 DirOption = Annotated[Path, typer.Option("--dir", help="Directory of the cluster.", show_default=True)]
 Name = Annotated[str, typer.Argument(help="Name of a process, as `f1 cluster status` shows it.")]
@@ -42,16 +48,6 @@ def _cluster(path: Path) -> Cluster:
     return Cluster(path)
 
 
-def _refuse_later(**counts: int) -> None:
-    """Raise F1Error FAILED_PRECONDITION for processes that this version does not have."""
-    for option, count in counts.items():
-        if count:
-            raise F1Error(
-                Code.FAILED_PRECONDITION,
-                f"--{option} {count} comes with a later version, leave it out or set it to 0",
-            )
-
-
 @app.command()
 def up(
     directory: DirOption = DEFAULT_DIRECTORY,
@@ -66,7 +62,12 @@ def up(
     ] = None,
     groups: Annotated[int | None, typer.Option(help="Paxos groups for data, beside group 0. [default: 4]")] = None,
     zones: Annotated[int | None, typer.Option(help="Zones that servers are dealt to. [default: 3]")] = None,
-    readonly: Annotated[int, typer.Option(help="Replicas that do not vote (none in this version).")] = 0,
+    voters: Annotated[
+        int | None, typer.Option(help="Voters of each group: 1, 3 or 5. [default: 3, or 1 with fewer spanservers]")
+    ] = None,
+    readonly: Annotated[
+        int | None, typer.Option(help="Read-only replicas of each group, which do not vote. [default: 0]")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A configuration key for all processes; repeatable."),
@@ -78,9 +79,10 @@ def up(
     Clients connect to --port and those after it; other ports are chosen free. A supervisor restarts processes that
     exit by themselves, not those stopped by `f1 cluster kill`. Data stay in the directory when the cluster is down.
     """
-    _refuse_later(readonly=readonly)
     cluster = _cluster(directory)
-    options = UpOptions(port, spanservers, f1servers, slaves, groups, zones, tuple(settings or ()), timeout)
+    options = UpOptions(
+        port, spanservers, f1servers, slaves, groups, zones, voters, readonly, tuple(settings or ()), timeout
+    )
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("starting") as spinner:
@@ -88,10 +90,8 @@ def up(
     else:
         spec = cluster.up(options)
     _print_table(cluster.status())
-    voters = {len(group.voters) for group in spec.groups}
-    typer.echo(
-        f"{len(spec.groups)} groups of {max(voters)} replicas; stop it with `f1 cluster down{_dir_hint(directory)}`"
-    )
+    size = max(len(group.voters) + len(group.readers) for group in spec.groups)
+    typer.echo(f"{len(spec.groups)} groups of {size} replicas; stop it with `f1 cluster down{_dir_hint(directory)}`")
 
 
 def _dir_hint(directory: Path) -> str:
@@ -158,6 +158,119 @@ def resume(name: Name, directory: DirOption = DEFAULT_DIRECTORY) -> None:
     """Let a paused process go on."""
     _cluster(directory).resume(name)
     typer.echo(f"{name} goes on")
+
+
+class AddedKind(Enum):
+    """What can be added."""
+
+    spanserver = "spanserver"
+    f1server = "f1server"
+    slave = "slave"
+
+
+class ServerRow(msgspec.Struct, frozen=True):
+    """What became of a process; ``groups`` are those whose replicas were moved or built."""
+
+    server: str
+    state: str
+    groups: list[int] = []
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="Print a table or JSON.")]
+WaitOption = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for replicas to move.")]
+_KINDS: dict[AddedKind, Kind] = {
+    AddedKind.spanserver: "spanserver",
+    AddedKind.f1server: "f1server",
+    AddedKind.slave: "slave",
+}
+
+
+def _with_progress(work: Callable[[growth.Progress], T]) -> T:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return work(lambda text: None)
+    with console.status("looking at the cluster") as spinner:
+        return work(lambda text: spinner.update(escape(text)))
+
+
+def _show_server(row: ServerRow, form: Format) -> None:
+    if form is Format.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())
+        return
+    groups = f" (groups {', '.join(map(str, row.groups))})" if row.groups else ""
+    typer.echo(f"{row.server} is {row.state}{groups}")
+
+
+@app.command()
+def add(
+    directory: DirOption = DEFAULT_DIRECTORY,
+    kind: Annotated[AddedKind, typer.Option(help="What to add.")] = AddedKind.spanserver,
+    zone: Annotated[str | None, typer.Option(help="Zone of the new ones. [default: the one with the fewest]")] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many.")] = 1,
+    form: FormatOption = Format.table,
+) -> None:
+    """Add processes to the cluster, which may be running: then they are started, and serve when this returns.
+
+    A new spanserver gets its share of the replicas by itself, unless placement.rebalance is off.
+    """
+    cluster = _cluster(directory)
+    new = _with_progress(lambda progress: growth.add(cluster, _KINDS[kind], count, zone, progress))
+    names = {process.name for process in new}
+    statuses = [item for item in cluster.status() if item.name in names]
+    if form is Format.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(statuses), indent=2).decode())
+    else:
+        _print_table(statuses)
+
+
+@app.command()
+def drain(
+    name: Name,
+    directory: DirOption = DEFAULT_DIRECTORY,
+    any_zone: Annotated[bool, typer.Option("--any-zone", help="Groups may come to lie in fewer zones.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it have replicas again.")] = False,
+    timeout: WaitOption = 600.0,
+    form: FormatOption = Format.table,
+) -> None:
+    """Move all replicas of a spanserver to others; until --undo it gets no new ones."""
+    cluster = _cluster(directory)
+    if undo:
+        growth.undrain(cluster, name)
+        _show_server(ServerRow(name, "serving"), form)
+        return
+    groups = _with_progress(
+        lambda progress: growth.drain(cluster, name, any_zone=any_zone, timeout_s=timeout, progress=progress)
+    )
+    _show_server(ServerRow(name, "drained", groups), form)
+
+
+@app.command()
+def remove(
+    name: Name,
+    directory: DirOption = DEFAULT_DIRECTORY,
+    force: Annotated[
+        bool, typer.Option("--force", help="Of a dead spanserver: first build its replicas elsewhere.")
+    ] = False,
+    timeout: WaitOption = 600.0,
+    form: FormatOption = Format.table,
+) -> None:
+    """Take a process out of the cluster for ever: a drained spanserver, an f1server or a slave. Its data stay."""
+    cluster = _cluster(directory)
+    _with_progress(lambda progress: growth.remove(cluster, name, force=force, timeout_s=timeout, progress=progress))
+    _show_server(ServerRow(name, "removed"), form)
+
+
+@app.command()
+def rebuild(
+    name: Name,
+    directory: DirOption = DEFAULT_DIRECTORY,
+    timeout: WaitOption = 600.0,
+    form: FormatOption = Format.table,
+) -> None:
+    """Build all replicas of a spanserver anew from the others, as after the loss of its disk."""
+    cluster = _cluster(directory)
+    groups = _with_progress(lambda progress: growth.rebuild(cluster, name, timeout_s=timeout, progress=progress))
+    _show_server(ServerRow(name, "rebuilt", groups), form)
 
 
 @app.command()

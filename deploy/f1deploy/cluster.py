@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -64,6 +65,8 @@ class UpOptions:
     slaves: int | None = None
     groups: int | None = None
     zones: int | None = None
+    voters: int | None = None
+    readonly: int | None = None
     overrides: Sequence[str] = ()
     timeout_s: float = READY_TIMEOUT_S
 
@@ -115,7 +118,7 @@ class Cluster:
             spec = plan(shape_of(options), f"f1-{rng.randbytes(4).hex()}", port, FreePorts(HOST, rng, _front(port)))
         else:
             spec = self.directory.load()
-            if self._anything_runs(spec):
+            if self.runs(spec):
                 raise F1Error(
                     Code.ALREADY_EXISTS,
                     f"the cluster in {self.directory.path} is running; `f1 cluster start NAME` starts a process of it, "
@@ -128,7 +131,8 @@ class Cluster:
             require_free(HOST, (p.port for p in spec.processes if p.port in _front(port)))
         return msgspec.structs.replace(spec, overrides=merge_overrides(spec.overrides, options.overrides))
 
-    def _anything_runs(self, spec: ClusterSpec) -> bool:
+    def runs(self, spec: ClusterSpec) -> bool:
+        """Tell whether the supervisor or any process of the cluster lives."""
         return is_alive(self.directory.supervisor()) or any(
             is_alive(self.directory.state(process.name).identity) for process in spec.processes
         )
@@ -193,7 +197,7 @@ class Cluster:
         """Stop everything: SIGTERM, and SIGKILL for what does not end in time. False if nothing ran."""
         spec = self.spec()
         with self.directory.command_lock():
-            ran = self._anything_runs(spec)
+            ran = self.runs(spec)
             self._stop_all(spec)
         return ran
 
@@ -248,19 +252,41 @@ class Cluster:
         spec = self.spec()
         process = spec.process(name)
         with self.directory.command_lock():
-            if not self._anything_runs(spec):
+            if not self.runs(spec):
                 raise F1Error(
                     Code.FAILED_PRECONDITION,
                     f"the cluster in {self.directory.path} is down; `f1 cluster up` starts it",
                 )
-            order = self.directory.give_order(name, up=True)
-            self._ensure_supervisor()
+            self.start_processes([process])
+
+    def start_processes(self, processes: Sequence[ProcessSpec]) -> None:
+        """Order processes to run and wait until they serve. Raises F1Error UNAVAILABLE, DEADLINE_EXCEEDED."""
+        orders = {process.name: self.directory.give_order(process.name, up=True) for process in processes}
+        self._ensure_supervisor()
+        for process in processes:
             with Prober([process.address]) as prober:
-                if _wait_for(lambda: self._started(process, order, prober), _START_TIMEOUT_S) is None:
+                started = partial(self._started, process, orders[process.name], prober)
+                if _wait_for(started, _START_TIMEOUT_S) is None:
                     raise F1Error(
                         Code.DEADLINE_EXCEEDED,
-                        f"{name} does not serve after {_START_TIMEOUT_S:g} s; see `f1 cluster logs {name}`",
+                        f"{process.name} does not serve after {_START_TIMEOUT_S:g} s; "
+                        f"see `f1 cluster logs {process.name}`",
                     )
+
+    def stop_process(self, name: str) -> None:
+        """Order a process not to run: SIGTERM, and SIGKILL if it does not end in time."""
+        order = self.directory.give_order(name, up=False)
+        identity = self.directory.state(name).identity
+        if send_signal(identity, signal.SIGTERM) and identity is not None:
+            send_signal(identity, signal.SIGCONT)
+            _end([identity], _TERM_TIMEOUT_S)
+        self._await_obeyed(name, order, signal.SIGKILL)
+
+    def free_ports(self, spec: ClusterSpec) -> FreePorts:
+        """Return free ports that no process of ``spec`` has, and that none of those may get that clients connect to."""
+        rng = random.Random(f"{boot_id()} {os.getpid()} {boot_us()}")
+        taken = [port for process in spec.processes for port in (process.port, process.metrics_port)]
+        return FreePorts(HOST, rng, [*_front(spec.port), *taken])
 
     def _started(self, process: ProcessSpec, order: Order, prober: Prober) -> bool | None:
         state = self.directory.state(process.name)
@@ -358,13 +384,18 @@ def shape_of(options: UpOptions) -> Shape:
         "slaves": options.slaves,
         "groups": options.groups,
         "zones": options.zones,
+        "voters": options.voters,
+        "readonly": options.readonly,
     }
     return Shape(**{name: value for name, value in given.items() if value is not None})
 
 
 def _require_same_shape(spec: ClusterSpec, options: UpOptions) -> None:
     zones = len({process.zone for process in spec.processes})
+    first = spec.groups[0]
     for option, asked, has in (
+        ("--voters", options.voters, len(first.voters)),
+        ("--readonly", options.readonly, len(first.readers)),
         ("--spanservers", options.spanservers, len(spec.spanservers())),
         ("--f1servers", options.f1servers, len(spec.f1servers())),
         ("--slaves", options.slaves, len(spec.slaves())),
@@ -375,7 +406,7 @@ def _require_same_shape(spec: ClusterSpec, options: UpOptions) -> None:
             raise F1Error(
                 Code.FAILED_PRECONDITION,
                 f"this cluster was made with {option} {has}, which cannot be changed to {asked}; leave the option out, "
-                "or make another cluster with --dir",
+                "or make another cluster with --dir (`f1 cluster add` and `remove` change one that runs)",
             )
 
 

@@ -8,7 +8,7 @@ import msgspec
 from f1common.clock import same_host_offset_us
 from f1common.config import ClusterSection, Config
 from f1common.errors import Code, F1Error
-from f1deploy.directory import ClusterDirectory
+from f1deploy.directory import ClusterDirectory, replace_file
 from f1deploy.spec import HOST, ClusterSpec, ProcessSpec
 
 # What differs from process to process, or follows from the plan, is not a user's to set for all of them.
@@ -43,7 +43,7 @@ def merge_overrides(kept: Sequence[str], given: Sequence[str]) -> tuple[str, ...
 
 
 def write_configs(directory: ClusterDirectory, spec: ClusterSpec) -> None:
-    """Write the file of every process. Raises F1Error INVALID_ARGUMENT for overrides that are wrong.
+    """Write the file of every process, and delete those of others. Raises F1Error INVALID_ARGUMENT for wrong overrides.
 
     All files carry the same offset of the clock, which is measured once in a boot.
     """
@@ -51,6 +51,10 @@ def write_configs(directory: ClusterDirectory, spec: ClusterSpec) -> None:
     cluster = spec.cluster_section()
     for process in spec.processes:
         write_config(directory, process, cluster, offset_us, spec.overrides)
+    ours = {directory.config_path(process.name) for process in spec.processes}
+    for path in directory.conf.glob("*.toml"):
+        if path not in ours:
+            path.unlink(missing_ok=True)
 
 
 def write_config(
@@ -70,14 +74,18 @@ def write_config(
         "clock": {"source": "same_host", "offset_us": offset_us},
         "cluster": msgspec.to_builtins(cluster),
     }
-    path.write_text(to_toml(tables), encoding="utf-8")
     if overrides:
         # Loading validates them and gives them their types; then they are written like the rest.
-        config = Config.load(path, {}, overrides)
+        draft = path.with_name(f"{path.name}.draft")
+        replace_file(draft, to_toml(tables).encode())
+        try:
+            config = Config.load(draft, {}, overrides)
+        finally:
+            draft.unlink()
         for item in overrides:
             section, _, key = item.partition("=")[0].partition(".")
             tables.setdefault(section, {})[key] = getattr(getattr(config, section), key)
-        path.write_text(to_toml(tables), encoding="utf-8")
+    replace_file(path, to_toml(tables).encode())
     return Config.load(path, {})
 
 

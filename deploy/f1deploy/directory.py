@@ -124,7 +124,15 @@ class ClusterDirectory:
 
     def save(self, spec: ClusterSpec) -> None:
         """Write what the cluster consists of."""
-        _replace(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n")
+        replace_file(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n")
+
+    def spec_stamp(self) -> tuple[int, int]:
+        """Return what changes whenever :meth:`save` has replaced the file."""
+        try:
+            found = (self.path / "cluster.json").stat()
+        except OSError as error:
+            raise F1Error(Code.BAD_DATA_DIR, f"cannot read {self.path / 'cluster.json'}: {error.strerror}") from error
+        return found.st_ino, found.st_mtime_ns
 
     def config_path(self, name: str) -> Path:
         """Return the path of the configuration of process ``name``."""
@@ -143,7 +151,7 @@ class ClusterDirectory:
     def give_order(self, name: str, *, up: bool) -> Order:
         """Order a process to run or not to run."""
         order = Order(up, self.order(name).number + 1)
-        _replace(self.run / f"{name}.order", msgspec.json.encode(order))
+        replace_file(self.run / f"{name}.order", msgspec.json.encode(order))
         return order
 
     def state(self, name: str) -> State:
@@ -152,7 +160,7 @@ class ClusterDirectory:
 
     def save_state(self, name: str, state: State) -> None:
         """Write what the supervisor knows of a process."""
-        _replace(self.run / f"{name}.state", msgspec.json.encode(state))
+        replace_file(self.run / f"{name}.state", msgspec.json.encode(state))
 
     def supervisor(self) -> Identity | None:
         """Return who the supervisor is or was."""
@@ -160,7 +168,7 @@ class ClusterDirectory:
 
     def save_supervisor(self, identity: Identity) -> None:
         """Write who the supervisor is."""
-        _replace(self.run / "supervisor.pid", msgspec.json.encode(identity))
+        replace_file(self.run / "supervisor.pid", msgspec.json.encode(identity))
 
     def lock_supervisor(self) -> int | None:
         """Become the only supervisor as long as the returned descriptor is open; None if there is one already."""
@@ -208,7 +216,8 @@ def _read(path: Path, kind: type[T]) -> T | None:
         raise F1Error(Code.BAD_DATA_DIR, f"cannot read {path}: {error}") from error
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file as a whole: whoever reads it sees the old or the new one. Raises F1Error BAD_DATA_DIR."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         scratch.write_bytes(data)

@@ -4,10 +4,14 @@ Zones are ``a``, ``b``, ``c`` and so on; storage servers are named after zone an
 (``f1-1``, ``slave-1``); where there are slaves there is one ``master``. Servers are dealt to zones in turn, and the
 voters of a group lie in different zones as long as there are enough of them. Group 0 owns the range map; the data
 groups share the root tables. Leadership is spread: each group prefers another zone.
+
+``groups`` says how the groups were founded, for ever: who is a member now, the groups themselves know. So it may name
+servers that were removed since; names of storage servers are never used twice.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -22,10 +26,12 @@ HOST = "127.0.0.1"
 MAX_SERVERS = 64
 MAX_ZONES = 26
 MAX_GROUPS = 1_000
+MAX_READONLY = 10
 _VOTERS = 3
 _DEFAULT_SLAVES = 2
 
 Kind = Literal["spanserver", "f1server", "master", "slave"]
+_NUMBERED = {"f1server": "f1-", "slave": "slave-"}
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +59,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[ClusterGroup, ...]
     ranges: tuple[ClusterRange, ...]
     overrides: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Storage servers that belonged to the cluster once."""
 
     def process(self, name: str) -> ProcessSpec:
         """Return the process ``name``. Raises F1Error NOT_FOUND naming those there are."""
@@ -82,6 +90,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
             servers=tuple(servers),
             groups=self.groups,
             ranges=self.ranges,
+            removed=self.removed,
             master="".join(process.address for process in self.processes if process.kind == "master"),
         )
 
@@ -89,7 +98,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How large a new cluster is to be, as the options of ``f1 cluster up`` say.
 
-    ``slaves`` None: two, or none where there is no f1server to use them.
+    ``slaves`` None: two, or none where there is no f1server to use them. ``voters`` None: three, or one where there are
+    fewer storage servers. ``readonly`` counts the replicas of each group that do not vote.
     """
 
     spanservers: int = 3
@@ -97,6 +107,15 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     slaves: int | None = None
     groups: int = 4
     zones: int = 3
+    voters: int | None = None
+    readonly: int = 0
+
+    @property
+    def voters_of_a_group(self) -> int:
+        """How many servers vote in each group."""
+        if self.voters is None:
+            return _VOTERS if self.spanservers >= _VOTERS else 1
+        return self.voters
 
     @property
     def pool(self) -> int:
@@ -117,10 +136,24 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         for option, value in (("--f1servers", self.f1servers), ("--slaves", self.pool)):
             if not 0 <= value <= MAX_SERVERS:
                 raise F1Error(Code.INVALID_ARGUMENT, f"{option} is a number from 0 to {MAX_SERVERS}, not {value}")
+        self._check_replicas()
         if self.pool and not self.f1servers:
             raise F1Error(
                 Code.INVALID_ARGUMENT,
                 f"--slaves {self.pool} needs f1servers, whose queries slaves run; set one of the two options",
+            )
+
+    def _check_replicas(self) -> None:
+        voters, readonly = self.voters_of_a_group, self.readonly
+        if voters not in (1, 3, 5):
+            raise F1Error(Code.INVALID_ARGUMENT, f"--voters is 1, 3 or 5, not {voters}")
+        if not 0 <= readonly <= MAX_READONLY:
+            raise F1Error(Code.INVALID_ARGUMENT, f"--readonly is a number from 0 to {MAX_READONLY}, not {readonly}")
+        if voters + readonly > self.spanservers:
+            raise F1Error(
+                Code.INVALID_ARGUMENT,
+                f"{voters} voters and {readonly} read-only replicas of a group need {voters + readonly} spanservers, "
+                f"not {self.spanservers}; give --spanservers {voters + readonly}",
             )
 
 
@@ -138,7 +171,7 @@ def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int])
         processes.append(
             ProcessSpec(name=f"span-{zone}{number}", kind="spanserver", zone=zone, port=0, metrics_port=free_port())
         )
-    groups = tuple(_group(number, processes) for number in range(shape.groups + 1))
+    groups = _groups(shape, processes)
     processes += [
         ProcessSpec(name=f"f1-{i + 1}", kind="f1server", zone=zones[i % len(zones)], port=0, metrics_port=free_port())
         for i in range(shape.f1servers)
@@ -160,7 +193,20 @@ def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int])
     return with_ports(spec, port, free_port)
 
 
-def _group(number: int, servers: Sequence[ProcessSpec]) -> ClusterGroup:
+def _groups(shape: Shape, servers: Sequence[ProcessSpec]) -> tuple[ClusterGroup, ...]:
+    """Place the groups, and their read-only replicas where there are fewest."""
+    load: Counter[str] = Counter()
+    groups = []
+    for number in range(shape.groups + 1):
+        group = _group(number, servers, shape.voters_of_a_group)
+        others = [server.name for server in servers if server.name not in group.voters]
+        readers = tuple(sorted(others, key=lambda name: load[name])[: shape.readonly])
+        load.update(readers)
+        groups.append(msgspec.structs.replace(group, readers=readers))
+    return tuple(groups)
+
+
+def _group(number: int, servers: Sequence[ProcessSpec], voters: int) -> ClusterGroup:
     """Place a group: its first voter lies in the zone that it prefers, the others in as many zones as there are."""
     first = (number - META_GROUP) % len(servers)
     order = [*servers[first:], *servers[:first]]
@@ -171,8 +217,8 @@ def _group(number: int, servers: Sequence[ProcessSpec]) -> ClusterGroup:
             seen.add(server.zone)
             spread.append(server)
     spread += [server for server in order if server not in spread]
-    voters = tuple(server.name for server in islice(spread, _VOTERS if len(servers) >= _VOTERS else 1))
-    return ClusterGroup(id=number, voters=voters, preferred_zone=order[0].zone)
+    names = tuple(server.name for server in spread[:voters])
+    return ClusterGroup(id=number, voters=names, preferred_zone=order[0].zone)
 
 
 def with_ports(spec: ClusterSpec, port: int, free_port: Callable[[], int]) -> ClusterSpec:
@@ -180,11 +226,8 @@ def with_ports(spec: ClusterSpec, port: int, free_port: Callable[[], int]) -> Cl
 
     Those are the f1servers, and the spanservers where there are none. Raises F1Error INVALID_ARGUMENT.
     """
-    kinds = {process.kind for process in spec.processes}
-    front: Kind = "f1server" if "f1server" in kinds else "spanserver"
-    count = sum(process.kind == front for process in spec.processes)
-    if port < 0 or port + count - 1 > 65535:
-        raise F1Error(Code.INVALID_ARGUMENT, f"--port {port} leaves no room for {count} ports up to 65535")
+    front = _front_kind(spec)
+    _check_room(port, sum(process.kind == front for process in spec.processes))
     processes, taken = [], 0
     for process in spec.processes:
         number = free_port()
@@ -192,3 +235,75 @@ def with_ports(spec: ClusterSpec, port: int, free_port: Callable[[], int]) -> Cl
             number, taken = port + taken, taken + 1
         processes.append(msgspec.structs.replace(process, port=number, metrics_port=free_port()))
     return msgspec.structs.replace(spec, port=port, processes=tuple(processes))
+
+
+def _front_kind(spec: ClusterSpec) -> Kind:
+    return "f1server" if spec.f1servers() else "spanserver"
+
+
+def _check_room(port: int, count: int) -> None:
+    if port < 0 or port + count - 1 > 65535:
+        raise F1Error(Code.INVALID_ARGUMENT, f"--port {port} leaves no room for {count} ports up to 65535")
+
+
+def grown(
+    spec: ClusterSpec, kind: Kind, count: int, zone: str | None, free_port: Callable[[], int]
+) -> tuple[ClusterSpec, tuple[ProcessSpec, ...]]:
+    """Return ``spec`` with ``count`` more processes of a kind, and these.
+
+    Each goes to ``zone``, or to the zone with the fewest of its kind; clients find it at the next port after those that
+    they know, if it is of the kind that they connect to. Raises F1Error INVALID_ARGUMENT, FAILED_PRECONDITION.
+    """
+    _check_growth(spec, kind, count, zone)
+    new: list[ProcessSpec] = []
+    for _ in range(count):
+        process = _next_process(spec, kind, zone, free_port)
+        # Behind the last of its kind: the order is that of `status` and of the ports.
+        last = max((i for i, p in enumerate(spec.processes) if p.kind == kind), default=len(spec.processes) - 1)
+        processes = (*spec.processes[: last + 1], process, *spec.processes[last + 1 :])
+        spec = msgspec.structs.replace(spec, processes=processes)
+        new.append(process)
+    return spec, tuple(new)
+
+
+def _check_growth(spec: ClusterSpec, kind: Kind, count: int, zone: str | None) -> None:
+    if kind == "master":
+        raise F1Error(Code.INVALID_ARGUMENT, "a cluster has one master; --kind is spanserver, f1server or slave")
+    has = sum(process.kind == kind for process in spec.processes)
+    if not 1 <= count <= MAX_SERVERS - has:
+        raise F1Error(Code.INVALID_ARGUMENT, f"--count is a number from 1 to {MAX_SERVERS - has}, not {count}")
+    if zone is not None and not re.fullmatch(r"[a-z]+", zone):
+        raise F1Error(Code.INVALID_ARGUMENT, f"--zone takes small letters, such as `a`, not {zone!r}")
+    if kind == "slave" and not spec.slaves():
+        raise F1Error(
+            Code.FAILED_PRECONDITION,
+            "this cluster was made without slaves, so it has no master that they could report to; make another one",
+        )
+
+
+def _next_process(spec: ClusterSpec, kind: Kind, zone: str | None, free_port: Callable[[], int]) -> ProcessSpec:
+    mine = [process for process in spec.processes if process.kind == kind]
+    if zone is None:
+        load = Counter(process.zone for process in mine)
+        zone = min({process.zone for process in spec.processes}, key=lambda name: (load[name], name))
+    prefix = _NUMBERED.get(kind, f"span-{zone}")
+    taken = [process.name for process in mine] + list(spec.removed)
+    numbers = [int(name.removeprefix(prefix)) for name in taken if re.fullmatch(rf"{prefix}\d+", name)]
+    port = free_port()
+    if spec.port and kind == _front_kind(spec):
+        ports = [process.port for process in mine]
+        _check_room(spec.port, max(ports) + 2 - spec.port)
+        port = max(ports) + 1
+    name = f"{prefix}{max(numbers, default=0) + 1}"
+    return ProcessSpec(name=name, kind=kind, zone=zone, port=port, metrics_port=free_port())
+
+
+def shrunk(spec: ClusterSpec, name: str) -> ClusterSpec:
+    """Return ``spec`` without a process. Raises F1Error NOT_FOUND, INVALID_ARGUMENT for one that has to stay."""
+    process = spec.process(name)
+    alone = sum(other.kind == process.kind for other in spec.processes) == 1
+    if process.kind == "master" or alone:
+        raise F1Error(Code.INVALID_ARGUMENT, f"{name} is the only {process.kind}: the cluster needs it")
+    removed = (*spec.removed, name) if process.kind == "spanserver" else spec.removed
+    processes = tuple(other for other in spec.processes if other.name != name)
+    return msgspec.structs.replace(spec, processes=processes, removed=removed)

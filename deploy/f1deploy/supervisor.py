@@ -49,11 +49,28 @@ class Supervisor:
         self._directory = directory
         self._policy = policy if policy is not None else RestartPolicy()
         self._processes: list[_Process] = []
-        for spec in directory.load().processes:
-            state = directory.state(spec.name)
-            if is_alive(state.identity):
-                _log.info("adopted", process=spec.name, pid=state.identity.pid if state.identity else 0)
-            self._processes.append(_Process(spec, state, Restarts(total=state.restarts), boot_us()))
+        self._stamp = (0, 0)
+        self._follow_spec()
+
+    def _follow_spec(self) -> None:
+        """Take on the processes that have come, and let go of those that were removed."""
+        stamp = self._directory.spec_stamp()
+        if stamp == self._stamp:
+            return
+        specs = self._directory.load().processes
+        known = {process.spec.name: process for process in self._processes}
+        for name in known.keys() - {spec.name for spec in specs}:
+            self._look_at(known[name])  # it has ended by order, and is buried
+        self._processes = [known.get(spec.name) or self._adopt(spec) for spec in specs]
+        for process, spec in zip(self._processes, specs, strict=True):
+            process.spec = spec
+        self._stamp = stamp
+
+    def _adopt(self, spec: ProcessSpec) -> _Process:
+        state = self._directory.state(spec.name)
+        if is_alive(state.identity):
+            _log.info("adopted", process=spec.name, pid=state.identity.pid if state.identity else 0)
+        return _Process(spec, state, Restarts(total=state.restarts), boot_us())
 
     def run(self) -> None:
         """Supervise until SIGTERM or SIGINT."""
@@ -66,6 +83,7 @@ class Supervisor:
 
     def step(self) -> None:
         """Look at every process once and do what is due."""
+        self._follow_spec()
         for process in self._processes:
             self._look_at(process)
 

@@ -38,6 +38,20 @@ class ServerAdmin:
         """Return the groups that ``server`` has a replica of. Raises UNAVAILABLE while a group has no leader."""
         return [members for members in await self._members() if members.of(server) is not None]
 
+    async def until_known(self, servers: set[str]) -> None:
+        """Wait until ``servers`` have registered and answer where they say. Raises DEADLINE_EXCEEDED."""
+        end = self._end()
+        while True:
+            states = await self._states(await self.directory())
+            missing = servers - {state.name for state in states if state.health is Health.UP}
+            if not missing:
+                return
+            names = ", ".join(sorted(missing))
+            self._progress(f"waiting for {names} to register")
+            if asyncio.get_running_loop().time() >= end:
+                raise F1Error(Code.DEADLINE_EXCEEDED, f"{names} have not registered yet; see their logs")
+            await asyncio.sleep(_PAUSE_S)
+
     # ------------------------------------------------------------------ draining
 
     async def drain(self, server: str, *, any_zone: bool = False) -> list[int]:
@@ -81,30 +95,34 @@ class ServerAdmin:
 
     # ------------------------------------------------------------------ removing
 
-    async def remove(self, server: str) -> None:
-        """Strike ``server`` off for ever: its row goes, its peers refuse it. Does nothing to one that was removed.
+    async def retire(self, server: str) -> None:
+        """Make sure that ``server`` has no replicas and gets none any more: then it can be stopped and removed.
 
         Raises NOT_FOUND, FAILED_PRECONDITION while it has replicas, UNAVAILABLE while a group has no leader.
         """
-        directory = await self.directory()
-        if directory.is_removed(server):
-            return
-        await self._present(server)
-        drained = directory.is_draining(server)
+        drained = (await self._present(server)).is_draining(server)
         if not drained:
             # From here on nobody gives it a replica; so it still has none after it was looked at.
             await self._mark(server, Standing.DRAINING)
         try:
-            await self.check_empty(server)
+            await self._check_empty(server)
         except F1Error:
             if not drained:
                 await self._mark(server, Standing.SERVING)
             raise
+
+    async def remove(self, server: str) -> None:
+        """Strike ``server`` off for ever: its row goes, its peers refuse it. Does nothing to one that was removed.
+
+        Raises what :meth:`retire` raises.
+        """
+        if (await self.directory()).is_removed(server):
+            return
+        await self.retire(server)
         removed = Write(standing_key(server), encode_standing(Standing.REMOVED))
         await self._client.commit([removed, Write(server_key(server), None)])
 
-    async def check_empty(self, server: str) -> None:
-        """Raise FAILED_PRECONDITION if ``server`` has a replica, UNAVAILABLE if nobody can tell."""
+    async def _check_empty(self, server: str) -> None:
         held = await self.replicas(server)
         if held:
             groups = ", ".join(str(members.group) for members in held)

@@ -167,7 +167,7 @@ class Birth:
         if self.lost:
             _log.error(
                 "%s founded this cluster, but its data directory is empty: it was lost. Its replicas must be rebuilt "
-                "from the others (f1 group rebuild GROUP %s); until then it holds none",
+                "from the others (f1 group rebuild-all %s); until then it holds none",
                 self._me,
                 self._me,
             )
