@@ -79,10 +79,11 @@ class ServerAdmin:
 
     async def _check_places(self, server: str, directory: Directory, any_zone: bool) -> None:
         groups = [GroupState(m.group, m.voters, m.learners) for m in await self._members()]
-        reasons = why_not(server, await self._states(directory), groups, any_zone=any_zone)
+        states = await self._states(directory)
+        reasons = why_not(server, states, groups, any_zone=any_zone)
         if reasons:
             cure = f"add a spanserver in zone {directory.servers[server].zone}"
-            if not any_zone:
+            if not why_not(server, states, groups, any_zone=True):
                 cure += ", or give --any-zone if zones do not matter"
             others = f" (and {len(reasons) - 1} groups more)" if len(reasons) > 1 else ""
             text = f"{server} cannot be drained: {reasons[0]}{others}; {cure}"

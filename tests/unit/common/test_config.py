@@ -213,6 +213,17 @@ def test_a_topology_that_fits_together() -> None:
         cluster.server("span-a")
 
 
+def test_founders_may_have_been_removed() -> None:
+    groups = (ClusterGroup(id=0, voters=VOTERS, preferred_zone="b"),)
+    left = tuple(server for server in SERVERS if server.name != "span-b1")
+    cluster = ClusterSection(cluster_id="test", servers=left, groups=groups, ranges=(WHOLE,), removed=("span-b1",))
+    assert cluster.groups[0].voters == VOTERS
+    with pytest.raises(F1Error, match="removed names a server of"):
+        ClusterSection(cluster_id="test", servers=SERVERS, groups=groups, ranges=(WHOLE,), removed=("span-b1",))
+    with pytest.raises(F1Error, match="'span-b1' is not in"):
+        ClusterSection(cluster_id="test", servers=left, groups=groups, ranges=(WHOLE,))
+
+
 def test_lists_tell_where_inside_the_mistake_is(tmp_path: Path) -> None:
     message = refusal(tmp_path, MINIMAL, None, 'cluster.ranges=[{start = "0x", group = 0}]')
     assert "[0].start" in message

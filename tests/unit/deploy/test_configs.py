@@ -9,7 +9,7 @@ from f1common.config import Config
 from f1common.errors import Code, F1Error
 from f1deploy.configs import merge_overrides, to_toml, write_configs
 from f1deploy.directory import ClusterDirectory
-from f1deploy.spec import ClusterSpec, Shape, plan
+from f1deploy.spec import ClusterSpec, Shape, plan, shrunk
 
 
 def spec_with(*overrides: str) -> ClusterSpec:
@@ -36,6 +36,14 @@ def test_every_process_reads_its_own_part_and_the_common_one(directory: ClusterD
     assert all(config.cluster == spec.cluster_section() for config in configs)
     assert len({config.clock.offset_us for config in configs}) == 1
     assert configs[0].clock.offset_us > 0
+
+
+def test_files_of_processes_that_are_gone_go_too(directory: ClusterDirectory) -> None:
+    spec = spec_with()
+    write_configs(directory, spec)
+    write_configs(directory, shrunk(spec, "span-b1"))
+    assert sorted(path.name for path in directory.conf.iterdir()) == ["span-a1.toml", "span-c1.toml"]
+    assert Config.load(directory.config_path("span-a1"), {}).cluster.removed == ("span-b1",)
 
 
 def test_clock_offset_is_measured_once_in_a_boot(directory: ClusterDirectory) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from f1common.errors import Code, F1Error
-from f1deploy.spec import Shape, plan, with_ports
+from f1deploy.spec import Kind, Shape, grown, plan, shrunk, with_ports
 from spanstore.placement.range_map import RangeMap
 
 
@@ -81,6 +81,10 @@ def test_leadership_is_spread_over_zones() -> None:
         (Shape(f1servers=-1), "--f1servers"),
         (Shape(slaves=-1), "--slaves"),
         (Shape(f1servers=0, slaves=1), "--slaves"),
+        (Shape(voters=2), "--voters"),
+        (Shape(readonly=-1), "--readonly"),
+        (Shape(readonly=1), "3 voters and 1 read-only replicas of a group need 4 spanservers, not 3"),
+        (Shape(spanservers=5, voters=5, readonly=2), "need 7 spanservers"),
     ],
 )
 def test_impossible_shape_names_the_option(shape: Shape, option: str) -> None:
@@ -106,3 +110,85 @@ def test_unknown_process_is_answered_with_those_there_are() -> None:
     with pytest.raises(F1Error, match="span-a1, span-b1, span-c1") as raised:
         plan(Shape(), "c", 0, ports()).process("span-z9")
     assert raised.value.code is Code.NOT_FOUND
+
+
+@given(st.integers(1, 9), st.sampled_from((None, 1, 3, 5)), st.integers(0, 4))
+def test_read_only_replicas_lie_where_nobody_votes_and_are_spread(
+    servers: int, voters: int | None, readonly: int
+) -> None:
+    shape = Shape(spanservers=servers, groups=7, voters=voters, readonly=readonly)
+    if shape.voters_of_a_group + readonly > servers:
+        with pytest.raises(F1Error, match="spanservers"):
+            shape.check()
+        return
+    section = plan(shape, "c", 0, ports()).cluster_section()
+    assert all(len(group.voters) == shape.voters_of_a_group for group in section.groups)
+    assert all(len(group.readers) == readonly for group in section.groups)
+    assert all(not set(group.readers) & set(group.voters) for group in section.groups)
+    load = [sum(server.name in group.readers for group in section.groups) for server in section.servers]
+    if readonly and voters == 1:
+        assert max(load) - min(load) <= 2, "they are spread"
+
+
+def test_a_new_server_goes_to_the_zone_with_the_fewest_under_the_next_name() -> None:
+    free = ports()
+    spec = plan(Shape(), "c", 7400, free)
+    founded = spec.groups
+    spec, (first,) = grown(spec, "spanserver", 1, None, free)
+    assert (first.name, first.zone) == ("span-a2", "a")
+    spec, more = grown(spec, "spanserver", 3, None, free)
+    assert [p.name for p in more] == ["span-b2", "span-c2", "span-a3"]
+    spec, (chosen,) = grown(spec, "spanserver", 1, "d", free)
+    assert (chosen.name, chosen.zone) == ("span-d1", "d")
+    assert [p.kind for p in spec.processes][:8] == ["spanserver"] * 8
+    assert spec.groups == founded
+    assert [s.name for s in spec.cluster_section().servers] == [p.name for p in spec.spanservers()]
+
+
+def test_clients_find_a_new_f1server_at_the_next_port() -> None:
+    spec = plan(Shape(), "c", 7400, ports())
+    spec, new = grown(spec, "f1server", 2, "b", ports())
+    assert [(p.name, p.zone, p.port) for p in new] == [("f1-3", "b", 7402), ("f1-4", "b", 7403)]
+    spec, (slave,) = grown(spec, "slave", 1, None, ports())
+    assert (slave.name, slave.zone) == ("slave-3", "c")
+    storage_only, (server,) = grown(plan(Shape(f1servers=0), "c", 7400, ports()), "spanserver", 1, None, ports())
+    assert server.port == 7403
+    assert [p.port for p in with_ports(storage_only, 7400, ports()).processes] == [7400, 7401, 7402, 7403]
+
+
+def test_a_removed_server_leaves_its_name_and_the_founders_as_they_were() -> None:
+    spec = plan(Shape(), "c", 7400, ports())
+    left = shrunk(spec, "span-b1")
+    section = left.cluster_section()
+    assert [s.name for s in section.servers] == ["span-a1", "span-c1"]
+    assert section.groups == spec.groups
+    assert section.removed == ("span-b1",)
+    _, (new,) = grown(left, "spanserver", 1, None, ports())
+    assert (new.name, new.zone) == ("span-b2", "b")
+    assert "f1-2" not in {p.name for p in shrunk(spec, "f1-2").processes}
+    assert shrunk(spec, "f1-2").removed == ()
+
+
+def test_what_the_cluster_needs_stays() -> None:
+    spec = plan(Shape(spanservers=1, f1servers=1, slaves=1), "c", 7400, ports())
+    for process in spec.processes:
+        with pytest.raises(F1Error, match="the cluster needs it"):
+            shrunk(spec, process.name)
+    with pytest.raises(F1Error, match="no process"):
+        shrunk(spec, "span-z9")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "zone", "says"),
+    [
+        ("master", 1, None, "one master"),
+        ("spanserver", 0, None, "--count"),
+        ("spanserver", 62, None, "--count is a number from 1 to 61"),
+        ("spanserver", 1, "a1", "--zone"),
+        ("slave", 1, None, "without slaves"),
+    ],
+)
+def test_growth_that_cannot_be_is_refused(kind: Kind, count: int, zone: str | None, says: str) -> None:
+    spec = plan(Shape(slaves=0), "c", 7400, ports())
+    with pytest.raises(F1Error, match=says):
+        grown(spec, kind, count, zone, ports())

@@ -12,7 +12,7 @@ import pytest
 from f1deploy.directory import ClusterDirectory, State
 from f1deploy.processes import Identity, is_alive, reap, send_signal
 from f1deploy.restart import RestartPolicy
-from f1deploy.spec import Shape, plan
+from f1deploy.spec import Shape, grown, plan, shrunk
 from f1deploy.supervisor import Supervisor
 
 QUICKLY = RestartPolicy(first_delay_us=1, max_delay_us=10, max_quick_exits=3)
@@ -25,7 +25,7 @@ class Scripted(ClusterDirectory):
     code = "import time; time.sleep(60)"
 
     def process_command(self, name: str, kind: str) -> list[str]:
-        assert (name, kind) == (NAME, "spanserver")
+        assert (name, kind) in ((NAME, "spanserver"), ("span-a2", "spanserver"))
         return [sys.executable, "-c", self.code]
 
 
@@ -136,3 +136,27 @@ def test_how_a_process_ended_is_kept(directory: Scripted) -> None:
     supervisor = Supervisor(directory, QUICKLY)
     until(lambda: directory.state(NAME).phase == "failed", supervisor.step)
     assert directory.state(NAME).reason == "killed by SIGSEGV"
+
+
+def test_processes_that_come_are_started_and_those_that_were_removed_are_let_go(directory: Scripted) -> None:
+    supervisor, identity = started(directory)
+    numbers = iter(range(30_000, 31_000))
+    spec, _ = grown(directory.load(), "spanserver", 1, "a", lambda: next(numbers))
+    directory.save(spec)
+    directory.give_order("span-a2", up=True)
+    supervisor.step()
+    new = directory.state("span-a2").identity
+    assert new is not None
+    assert is_alive(new)
+    assert running(directory) == identity
+    directory.give_order("span-a2", up=False)
+    send_signal(new, signal.SIGKILL)
+    until(lambda: not is_alive(new))
+    directory.save(shrunk(spec, "span-a2"))
+    supervisor.step()
+    assert reap(new.pid) is None, "it was buried before it was forgotten"
+    assert directory.state("span-a2").phase == "down"
+    directory.give_order("span-a2", up=True)
+    supervisor.step()
+    assert directory.state("span-a2").identity is None
+    assert running(directory) == identity
