@@ -218,6 +218,14 @@ class StorageSection(Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=0, le=_DAY_MS, description="How often a group's replicas compare a piece of their data; 0: never."),
     ] = 10_000
+    version_keep_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=365 * _DAY_MS,
+            description="How long old versions can be read. Equal in all spanservers: pins rest on it.",
+        ),
+    ] = 3_600_000
     scan_processes: Annotated[
         int, Meta(ge=0, le=256, description="Sibling processes for bulk scans; 0 scans in the spanserver itself.")
     ] = 1

@@ -51,7 +51,7 @@ class F1Process:
         """``address`` is where other f1servers reach this one; ``inline``: no threads (the simulator has none)."""
         self._channels = channels
         storage = [server.address for server in config.cluster.servers]
-        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels)
+        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels, zone=config.server.zone)
         self.pool = SlavePool(
             config.cluster.master, server=config.server.name, clock=clock, channels=channels, rng=rng, metrics=metrics
         )

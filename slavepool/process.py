@@ -70,7 +70,7 @@ class SlaveProcess:
         self.incarnation = rng.getrandbits(_INCARNATION_BITS) | 1
         """Names this run of the process; who calls a slave says which run it means."""
         storage = [server.address for server in config.cluster.servers]
-        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels)
+        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels, zone=config.server.zone)
         self.parts = PartService(config.slave, self.client, channels, metrics=self.metrics, inline=inline)
         self.services: list[SlaveService] = [self.parts]
         self.heartbeat: Heartbeat | None = None

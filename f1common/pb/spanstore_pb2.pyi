@@ -72,7 +72,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub")
+    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub", "oldest_prepared")
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class Request(_message.Message):
     MOVE_ABANDON_FIELD_NUMBER: _ClassVar[int]
     CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PREPARED_FIELD_NUMBER: _ClassVar[int]
     id: int
     group: int
     timeout_ms: int
@@ -115,10 +116,11 @@ class Request(_message.Message):
     move_abandon: MoveAbandon
     change_members: ChangeMembers
     scrub: Scrub
-    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ...) -> None: ...
+    oldest_prepared: OldestPrepared
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPrepared, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "move", "move_export", "members", "scrub")
+    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "move", "move_export", "members", "scrub", "oldest_prepared")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +135,7 @@ class Response(_message.Message):
     MOVE_EXPORT_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PREPARED_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     read: ReadReply
@@ -147,7 +150,8 @@ class Response(_message.Message):
     move_export: MoveExportReply
     members: MembersReply
     scrub: ScrubReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ...) -> None: ...
+    oldest_prepared: OldestPreparedReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPreparedReply, _Mapping]] = ...) -> None: ...
 
 class RangeRead(_message.Message):
     __slots__ = ("start", "end", "limit", "reverse")
@@ -432,18 +436,20 @@ class ServerEntry(_message.Message):
     def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RangeMapReply(_message.Message):
-    __slots__ = ("cluster_id", "ranges", "groups", "servers", "version")
+    __slots__ = ("cluster_id", "ranges", "groups", "servers", "version", "version_keep_us")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_KEEP_US_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     ranges: _containers.RepeatedCompositeFieldContainer[RangeEntry]
     groups: _containers.RepeatedCompositeFieldContainer[GroupEntry]
     servers: _containers.RepeatedCompositeFieldContainer[ServerEntry]
     version: int
-    def __init__(self, cluster_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[RangeEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerEntry, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
+    version_keep_us: int
+    def __init__(self, cluster_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[RangeEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerEntry, _Mapping]]] = ..., version: _Optional[int] = ..., version_keep_us: _Optional[int] = ...) -> None: ...
 
 class SafeTime(_message.Message):
     __slots__ = ()
@@ -576,12 +582,14 @@ class MoveCede(_message.Message):
     def __init__(self, move: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., heir: _Optional[int] = ...) -> None: ...
 
 class MoveOwn(_message.Message):
-    __slots__ = ("move", "floor_ts")
+    __slots__ = ("move", "floor_ts", "mark_ts")
     MOVE_FIELD_NUMBER: _ClassVar[int]
     FLOOR_TS_FIELD_NUMBER: _ClassVar[int]
+    MARK_TS_FIELD_NUMBER: _ClassVar[int]
     move: int
     floor_ts: int
-    def __init__(self, move: _Optional[int] = ..., floor_ts: _Optional[int] = ...) -> None: ...
+    mark_ts: int
+    def __init__(self, move: _Optional[int] = ..., floor_ts: _Optional[int] = ..., mark_ts: _Optional[int] = ...) -> None: ...
 
 class MoveClear(_message.Message):
     __slots__ = ("move", "start", "end")
@@ -608,12 +616,14 @@ class MoveIncoming(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., progress: _Optional[_Union[MoveProgress, _Mapping]] = ...) -> None: ...
 
 class MoveCeded(_message.Message):
-    __slots__ = ("last_ts", "earliest_ts")
+    __slots__ = ("last_ts", "earliest_ts", "mark_ts")
     LAST_TS_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_TS_FIELD_NUMBER: _ClassVar[int]
+    MARK_TS_FIELD_NUMBER: _ClassVar[int]
     last_ts: int
     earliest_ts: int
-    def __init__(self, last_ts: _Optional[int] = ..., earliest_ts: _Optional[int] = ...) -> None: ...
+    mark_ts: int
+    def __init__(self, last_ts: _Optional[int] = ..., earliest_ts: _Optional[int] = ..., mark_ts: _Optional[int] = ...) -> None: ...
 
 class MoveReply(_message.Message):
     __slots__ = ("closed", "incoming", "ceded", "done")
@@ -674,6 +684,16 @@ class ScrubReply(_message.Message):
     PASSES_FIELD_NUMBER: _ClassVar[int]
     passes: int
     def __init__(self, passes: _Optional[int] = ...) -> None: ...
+
+class OldestPrepared(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OldestPreparedReply(_message.Message):
+    __slots__ = ("created_ts",)
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    created_ts: int
+    def __init__(self, created_ts: _Optional[int] = ...) -> None: ...
 
 class PeerBatch(_message.Message):
     __slots__ = ("sender", "cluster_id", "protocol_version", "messages")
@@ -1059,7 +1079,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest", "member", "members_version", "voters", "learners", "matches")
+    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest", "member", "members_version", "voters", "learners", "matches", "mark_ts", "removed_versions", "removed_bytes", "forgotten_outcomes", "collecting_passes", "last_pass_ts", "damaged_keys")
     class MatchesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1086,6 +1106,13 @@ class GroupStatus(_message.Message):
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     LEARNERS_FIELD_NUMBER: _ClassVar[int]
     MATCHES_FIELD_NUMBER: _ClassVar[int]
+    MARK_TS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    COLLECTING_PASSES_FIELD_NUMBER: _ClassVar[int]
+    LAST_PASS_TS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_KEYS_FIELD_NUMBER: _ClassVar[int]
     group: int
     role: str
     leader: str
@@ -1105,7 +1132,14 @@ class GroupStatus(_message.Message):
     voters: _containers.RepeatedScalarFieldContainer[str]
     learners: _containers.RepeatedScalarFieldContainer[str]
     matches: _containers.ScalarMap[str, int]
-    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    mark_ts: int
+    removed_versions: int
+    removed_bytes: int
+    forgotten_outcomes: int
+    collecting_passes: int
+    last_pass_ts: int
+    damaged_keys: int
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ..., mark_ts: _Optional[int] = ..., removed_versions: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., forgotten_outcomes: _Optional[int] = ..., collecting_passes: _Optional[int] = ..., last_pass_ts: _Optional[int] = ..., damaged_keys: _Optional[int] = ...) -> None: ...
 
 class ScrubStatus(_message.Message):
     __slots__ = ("passes", "running", "position", "records", "bytes", "findings")

@@ -1,6 +1,7 @@
 """The storage tier as its users see it: the only package of spanstore that upper tiers import."""
 
 from spanstore.client.client import SpanClient
+from spanstore.client.pinning import Pins
 from spanstore.client.scanning import Scan, ScanColumn, ScanOperator, ScanPredicate, ScanSource, TableRows
 from spanstore.client.sketching import Segment, Sketch, TableCount
 from spanstore.client.transaction import Transaction
@@ -17,6 +18,7 @@ from spanstore.client.values import (
     Version,
     Write,
 )
+from spanstore.placement.pins import Pin
 
 __all__ = [
     "CommitId",
@@ -26,6 +28,8 @@ __all__ = [
     "ExpectUnchanged",
     "ExpectVersion",
     "KeyRange",
+    "Pin",
+    "Pins",
     "ReadResult",
     "Row",
     "Scan",

@@ -17,6 +17,7 @@ from f1common.rpc.backoff import Backoff
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_rpc
 from spanstore.client import reading, twophase
+from spanstore.client.pinning import Pins
 from spanstore.client.router import Router
 from spanstore.client.scanning import Scan, ScanColumn, ScanPredicate, ScanSpec, SketchSpec, TableRows
 from spanstore.client.sketching import Sketch, read_sketch
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 _FAREWELL_S = 2.0
 _SAFE_TIME_POLL_S = 0.05
+_NEAR_LAG_US = 1_000_000
+"""A near replica whose safe time is further behind is not asked for the global safe timestamp."""
 
 DEADLINE_S = 30.0
 """How long after its start a commit may still get its timestamp (the write fence)."""
@@ -54,18 +57,24 @@ class SpanClient:
         clock: Clock,
         rng: random.Random,
         channels: ChannelCache | None = None,
+        zone: str = "",
     ) -> None:
         """Take some spanservers' addresses. ``clock`` must be within its bound: reads of several groups rest on it.
 
         ``rng`` gives commit ids, so outside the simulator it must never repeat itself: ``random.SystemRandom()``.
+        ``zone`` is where this client runs: reads that any replica can answer go to one in that zone first.
         """
         self._own_channels = channels is None
         self._channels = channels if channels is not None else ChannelCache()
         self._clock = clock
         self._rng = rng
-        self._router = Router(addresses, channels=self._channels, rng=rng)
+        self._router = Router(addresses, channels=self._channels, rng=rng, zone=zone)
+        self._zone = zone
+        self._near_ts = 0  # near replicas have said that they can answer here
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen_ts = 0
+        self.pins = Pins(self)
+        """Timestamps that stay readable for longer than versions are kept."""
 
     # ------------------------------------------------------------------ reads
 
@@ -75,22 +84,45 @@ class SpanClient:
         ranges: Sequence[KeyRange] = (),
         *,
         timestamp: int = 0,
+        max_staleness_ms: int = 0,
+        anywhere: bool = False,
         timeout_s: float = 10.0,
     ) -> ReadResult:
         """Read rows at one timestamp, by default one that sees every commit acknowledged before the call.
 
-        Raises DEADLINE_EXCEEDED, UNAVAILABLE, SNAPSHOT_TOO_OLD, DATA_CORRUPTION, INVALID_ARGUMENT.
+        ``timestamp`` (microseconds since the epoch) reads there; with ``anywhere`` near replicas are asked first, which
+        wait until their safe time has reached it. ``max_staleness_ms`` reads at the newest timestamp that near replicas
+        can serve without waiting, if it is not older than that, else at the newest that the leaders can, and in any
+        case not further back: every commit that was acknowledged before then is seen.
+
+        Raises DEADLINE_EXCEEDED (naming the transaction that was waited for, if any), UNAVAILABLE, SNAPSHOT_TOO_OLD,
+        DATA_CORRUPTION, INVALID_ARGUMENT.
         """
-        result = await self._router.with_map(
-            lambda ranges_map, left_s: reading.read(
-                self._router, ranges_map, keys, ranges, timestamp, self._strong_ts, left_s
-            ),
-            timeout_s,
-        )
-        if timestamp == 0 and 0 < result.timestamp < self._seen_ts:
+        if max_staleness_ms < 0 or (max_staleness_ms and timestamp):
+            raise F1Error(Code.INVALID_ARGUMENT, "max_staleness_ms is above 0, and no timestamp is given beside it")
+        near = anywhere or 0 < timestamp <= self._near_ts
+
+        async def work(ranges_map: RangeMap, left_s: float) -> ReadResult:
+            ts, at_near = timestamp, near
+            if max_staleness_ms:
+                groups = sorted(reading.split(ranges_map, keys, ranges))
+                ts, at_near = await self._stale_ts(groups, max_staleness_ms * 1000, left_s)
+            router = self._router
+            return await reading.read(router, ranges_map, keys, ranges, ts, self._strong_ts, left_s, near=at_near)
+
+        result = await self._router.with_map(work, timeout_s)
+        if timestamp == 0 and not max_staleness_ms and 0 < result.timestamp < self._seen_ts:
             # A clock beyond its bound: the order in which this client saw things is kept all the same.
             return await self.read(keys, ranges, timestamp=self._seen_ts, timeout_s=timeout_s)
         return result
+
+    async def _stale_ts(self, groups: Sequence[int], staleness_us: int, timeout_s: float) -> tuple[int, bool]:
+        """Return the timestamp of a read with bounded staleness, and whether near replicas can serve it at once."""
+        oldest_ts = self._strong_ts() - staleness_us
+        near_ts = await reading.safe_times(self._router.send_near, groups, timeout_s)
+        if near_ts >= oldest_ts:
+            return near_ts, True
+        return max(oldest_ts, await reading.safe_times(self._router.send, groups, timeout_s)), False
 
     def scan(
         self,
@@ -107,9 +139,9 @@ class SpanClient:
     ) -> Scan:
         """Read many rows at one timestamp, by default a strong one, as Arrow record batches: ``async for`` over it.
 
-        All ``predicates`` hold for the rows, which are those of ``table`` if it is given. With ``anywhere`` any replica
-        is asked, which waits until its safe time has reached ``timestamp``. ``timeout_s`` is how long the scan may make
-        no progress. Nothing is sent before the iteration begins. Raises INVALID_ARGUMENT.
+        All ``predicates`` hold for the rows, which are those of ``table`` if it is given. With ``anywhere`` a replica
+        nearby is asked, which waits until its safe time has reached ``timestamp``. ``timeout_s`` is how long the scan
+        may make no progress. Nothing is sent before the iteration begins. Raises INVALID_ARGUMENT.
         """
         spec = ScanSpec(
             tuple(ranges),
@@ -119,7 +151,7 @@ class SpanClient:
             table,
             limit,
             batch_rows,
-            anywhere and timestamp > 0,
+            timestamp > 0 and (anywhere or timestamp <= self._near_ts),
             timeout_s,
         )
         return Scan(spec, self._router, self._strong_ts, lambda: Backoff(5, 500, 1.7, self._rng))
@@ -155,19 +187,19 @@ class SpanClient:
     async def safe_time(self, timeout_s: float = 5.0) -> int:
         """Return the global safe timestamp: reads at or below it wait for nobody, at any leader (F1 section 2.1).
 
+        A client with a zone asks near replicas, unless they are behind: reads at what they say go to them first.
         Raises UNAVAILABLE while some group has none, which a server that has just started may not know yet.
         """
-        ranges_map = await self._router.range_map(timeout_s)
+        groups = (await self._router.range_map(timeout_s)).groups()
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         while True:
-            answers = await asyncio.gather(
-                *(
-                    self._router.send(group, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s)
-                    for group in ranges_map.groups()
-                )
-            )
-            safe_ts = min(int(answer.safe_time.safe_ts) for answer in answers)
+            if self._zone:
+                near_ts = await reading.safe_times(self._router.send_near, groups, timeout_s)
+                if near_ts > self._strong_ts() - _NEAR_LAG_US:
+                    self._near_ts = max(self._near_ts, near_ts)
+                    return near_ts
+            safe_ts = await reading.safe_times(self._router.send, groups, timeout_s)
             # As the timestamp of a read, 0 would mean the newest, another one for each read.
             if safe_ts > 0:
                 return safe_ts
@@ -315,6 +347,11 @@ class SpanClient:
     def groups(self) -> set[int]:
         """Return the numbers of all groups, once the range map is known."""
         return self._router.groups()
+
+    async def version_keep_us(self, *, timeout_s: float = 10.0) -> int:
+        """Return how long the cluster keeps old versions, pins aside, in microseconds. Raises UNAVAILABLE."""
+        await self._router.range_map(timeout_s)
+        return self._router.version_keep_us()
 
     async def status(self, timeout_s: float = 2.0) -> dict[str, pb.StatusReply | F1Error]:
         """Ask every server for its status, by address; one that does not answer has an error instead."""

@@ -1,7 +1,7 @@
 """Reads of keys and ranges that may lie in several groups, all at one timestamp."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,6 +10,17 @@ from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.router import Router
 from spanstore.client.values import KeyRange, ReadResult, Row, Version
 from spanstore.placement.range_map import RangeMap
+
+Send = Callable[[int, Callable[[], pb.Request], float], Awaitable[pb.Response]]
+
+
+async def safe_times(send: Send, groups: Sequence[int], timeout_s: float) -> int:
+    """Return the lowest of the safe timestamps that replicas of ``groups`` tell; 0 if one knows none yet.
+
+    Reads at or below it wait for nobody at the replicas that answered, nor at the leaders.
+    """
+    asked = [send(group, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s) for group in groups]
+    return min([int(answer.safe_time.safe_ts) for answer in await asyncio.gather(*asked)], default=0)
 
 
 @dataclass(slots=True)
@@ -42,8 +53,14 @@ async def read(
     timestamp: int,
     strong_ts: Callable[[], int],
     timeout_s: float,
+    *,
+    near: bool = False,
 ) -> ReadResult:
-    """Read everything at ``timestamp``; 0: strong, one group picks it itself, several get the client's now().latest."""
+    """Read everything at ``timestamp``; 0: strong, one group picks it itself, several get the client's now().latest.
+
+    ``near``: near replicas are asked first, which wait until their safe time has reached the timestamp.
+    """
+    send = router.send_near if near and timestamp else router.send
     parts = split(ranges_map, keys, ranges)
     if timestamp == 0 and len(parts) > 1:
         timestamp = strong_ts()
@@ -51,7 +68,7 @@ async def read(
     pieces: list[list[tuple[KeyRange, list[Row]]]] = [[] for _ in ranges]
 
     async def one(group: int, part: Part) -> None:
-        used, found = await _read_part(router, group, keys, part, timestamp, timeout_s, result)
+        used, found = await _read_part(send, group, keys, part, timestamp, timeout_s, result)
         result.timestamp = used
         for (position, piece), rows in zip(part.ranges, found, strict=True):
             pieces[position].append((piece, rows))
@@ -63,7 +80,7 @@ async def read(
 
 
 async def _read_part(
-    router: Router,
+    send: Send,
     group: int,
     keys: Sequence[bytes],
     part: Part,
@@ -79,7 +96,7 @@ async def _read_part(
         messages = [range_message(rest[i], len(found[i])) for i in open_ranges]
 
         body = pb.Read(timestamp=timestamp, keys=wanted, ranges=messages)
-        reply = (await router.send(group, partial(pb.Request, read=body), timeout_s)).read
+        reply = (await send(group, partial(pb.Request, read=body), timeout_s)).read
         for position, version in zip(part.keys if wanted else (), reply.versions, strict=True):
             result.versions[position] = version_from_pb(version)
         timestamp, wanted = reply.timestamp, []

@@ -28,6 +28,10 @@ Stream = RequestStream[pb.Request, pb.Response]
 
 _ELSEWHERE = (Code.NOT_LEADER, Code.UNAVAILABLE, Code.OVERLOADED, Code.CANCELLED, Code.VERSION_MISMATCH)
 _ATTEMPT_S = 2.0
+_NEAR_S = 0.3
+"""How long a near replica may take before the leader is asked: longer than it takes to hear of a heartbeat."""
+_SHUN_S = 2.0
+"""For how long a replica that took longer is not asked again."""
 
 
 @dataclass(slots=True)
@@ -49,21 +53,27 @@ class _Map:
     readers: dict[int, list[str]]
     addresses: dict[str, str]
     zones: dict[str, str]
+    version_keep_us: int
 
 
 class Router:
     """Shared by everything that one client does."""
 
-    def __init__(self, addresses: Sequence[str], *, channels: ChannelCache, rng: random.Random) -> None:
-        """Take the addresses of one or more spanservers to begin with. Nothing is sent before the first request."""
+    def __init__(self, addresses: Sequence[str], *, channels: ChannelCache, rng: random.Random, zone: str = "") -> None:
+        """Take the addresses of one or more spanservers to begin with. Nothing is sent before the first request.
+
+        ``zone`` is where the client runs: of the replicas that can answer, one in it is asked first.
+        """
         if not addresses:
             raise F1Error(Code.INVALID_ARGUMENT, "a client needs the address of at least one spanserver")
         self._bootstrap = list(addresses)
         self._channels = channels
         self._rng = rng
+        self._zone = zone
         self._streams: dict[str, Stream] = {}
         self._map: _Map | None = None
         self._leaders: dict[int, str] = {}
+        self._shunned_until: dict[str, float] = {}
         self._refreshing: asyncio.Task[_Map] | None = None
 
     # ------------------------------------------------------------------ the map
@@ -118,6 +128,7 @@ class Router:
             {g.group: [r for r in g.readers if r in known] for g in reply.groups},
             {s.name: s.address for s in reply.servers},
             {s.name: s.zone for s in reply.servers},
+            reply.version_keep_us,
         )
 
     async def with_map(self, work: Callable[[RangeMap, float], Awaitable[T]], timeout_s: float) -> T:
@@ -149,6 +160,10 @@ class Router:
     def readers(self, group: int) -> list[str]:
         """Return the servers with a read-only replica of ``group``."""
         return self._known().readers.get(group, [])
+
+    def version_keep_us(self) -> int:
+        """Return how long old versions are kept, as the server says that gave the range map."""
+        return self._known().version_keep_us
 
     def servers(self) -> dict[str, str]:
         """Return the addresses of all known servers by name."""
@@ -188,8 +203,9 @@ class Router:
             request = make()
             request.group = group
             remaining = end - loop.time()
-            # The server may work on it as long as the caller waits; a copy sent meanwhile joins the first.
-            request.timeout_ms = max(1, int(remaining * 1000))
+            # The server may work on it as long as the caller waits, less the time for saying why it could not; a copy
+            # sent meanwhile joins the first.
+            request.timeout_ms = max(1, int(remaining * 950))
             attempt_s = min(remaining, _ATTEMPT_S) if retry_ambiguous else remaining
             try:
                 response = await self._call(self._address(server), request, attempt_s)
@@ -220,7 +236,7 @@ class Router:
         final = error.code not in _ELSEWHERE and error.code not in (Code.WRONG_RANGE, Code.DEADLINE_EXCEEDED)
         if error.code in (Code.DATA_CORRUPTION, Code.DISK_FULL) and error.retryable:
             final = False  # one replica's disk: the others have their own
-        if final or error.code is Code.WRONG_RANGE or (ambiguous and not retry_ambiguous):
+        if final or "holder" in error.details or error.code is Code.WRONG_RANGE or (ambiguous and not retry_ambiguous):
             raise error
         if loop.time() >= end:
             text = f"group {group} did not answer in time; last: {error}"
@@ -241,11 +257,41 @@ class Router:
         await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
         return hint
 
+    async def send_near(self, group: int, make: Callable[[], pb.Request], timeout_s: float) -> pb.Response:
+        """Send a read that any replica can answer: to a near one, for a moment, then as :meth:`send`.
+
+        Raises what :meth:`send` raises, and what a near replica says for good, such as SNAPSHOT_TOO_OLD.
+        """
+        if self._map is None:
+            await self._refresh(timeout_s)
+        server, now_s = self.nearest(group), asyncio.get_running_loop().time()
+        if self._shunned_until.get(server, 0.0) <= now_s:
+            request = make()
+            request.group = group
+            try:
+                return await self.send_to(server, request, min(timeout_s, _NEAR_S))
+            except F1Error as error:
+                elsewhere = error.code in _ELSEWHERE or "no_replica" in error.details
+                if not elsewhere and error.code is not Code.DEADLINE_EXCEEDED:
+                    raise
+                self._shunned_until[server] = now_s + _SHUN_S
+        return await self.send(group, make, timeout_s)
+
+    def nearest(self, group: int) -> str:
+        """Return a replica of ``group`` in the client's zone, or any if there is none; read-only ones come first."""
+        known = self._known()
+        readers, voters = self.readers(group), known.voters.get(group, [])
+        for replicas in (readers, voters):
+            near = [name for name in replicas if self._zone and known.zones.get(name) == self._zone]
+            if near:
+                return self._rng.choice(near)
+        return self._rng.choice(readers) if readers else self._any_voter(group)
+
     # ------------------------------------------------------------------ calls that are streams themselves
 
     def pick(self, group: int, *, leader: bool = True) -> str:
-        """Return the server to ask: the leader of ``group`` as far as it is known, or any voter."""
-        return (self._leaders.get(group) if leader else "") or self._any_voter(group)
+        """Return the server to ask: the leader of ``group`` as far as it is known, else the nearest replica."""
+        return (self._leaders.get(group) if leader else "") or self.nearest(group)
 
     def stub(self, server: str) -> stubs.SpanServerStub:
         """Return the stub for calls to a named server."""

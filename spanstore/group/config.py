@@ -11,9 +11,9 @@ class GroupConfig:
 
     ``turn_max_bytes`` bounds what one turn applies; ``txn_idle_us`` is how long an unprepared transaction may hold
     locks without a request; ``resolve_after_us`` how long a participant stays prepared before it asks the coordinator;
-    ``outcome_keep_us`` how long outcomes are resolvable; ``max_skew_us`` how far ahead a foreign timestamp may be;
-    ``read_max_bytes`` bounds the answer of one range read; ``cede_patience_us`` how long a range that moves away stays
-    closed while transactions in it end.
+    ``outcome_keep_us`` how long outcomes are resolvable; ``version_keep_us`` how long old versions are readable;
+    ``max_skew_us`` how far ahead a foreign timestamp may be; ``read_max_bytes`` bounds the answer of one range read;
+    ``cede_patience_us`` how long a range that moves away stays closed while transactions in it end.
     """
 
     paxos: PaxosConfig = field(default_factory=PaxosConfig)
@@ -21,6 +21,7 @@ class GroupConfig:
     txn_idle_us: int = 10_000_000
     resolve_after_us: int = 1_500_000
     outcome_keep_us: int = 3_600_000_000
+    version_keep_us: int = 3_600_000_000
     max_skew_us: int = 500_000
     read_max_bytes: int = 4 << 20
     read_max_rows: int = 10_000

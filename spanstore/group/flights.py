@@ -77,6 +77,10 @@ class Flights:
         del self._busy[flight.command.txn.unique]
         return flight.then
 
+    def prepares(self) -> list[int]:
+        """Return when the ids were created whose prepares are on their way."""
+        return [f.command.txn.created_ts for f in self._flights.values() if isinstance(f.command, PrepareCmd)]
+
     def close(self, error: F1Error) -> None:
         """The term is over: answer everyone with ``error``."""
         for index in sorted(self._flights):

@@ -22,6 +22,7 @@ from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
 from spanstore.group.digests import Pacer, RangeDigest
+from spanstore.group.garbage import Collected
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
 from spanstore.group.move_requests import BeginMove, Cede, Clear, Export
@@ -90,6 +91,8 @@ class GroupView:
     configuration: Configuration
     matches: tuple[tuple[str, int], ...]
     """For a leader: up to which index each other member holds the log."""
+    collected: Collected
+    damaged_keys: int
 
 
 class Group:
@@ -229,9 +232,7 @@ class Group:
         expired = [t for t in self._reads if t.deadline_us <= self._now.boot_us]
         self._reads = [t for t in self._reads if t.deadline_us > self._now.boot_us]
         for ticket in expired:
-            self._outbox.fail(
-                ticket.reply, Code.DEADLINE_EXCEEDED, "this replica's safe time did not reach the timestamp; retry"
-            )
+            self._outbox.send(ticket.reply, reads.too_late(self.state, ticket.request, self._readable_ts()))
 
     def take_digests(self) -> list[RangeDigest]:
         """Return what this replica has in the ranges that were compared in this turn, of which it has all."""
@@ -310,9 +311,11 @@ class Group:
         for ts in stamps:
             if ts is not None:
                 due = min(due, now.boot_us + max(1, ts - now.tt.earliest + 1))
-        again = self._tenure.ask_again_us() if self._tenure is not None else None
-        if again is not None:
-            due = min(due, max(again, now.boot_us + 1))
+        tenure = self._tenure
+        again = (tenure.ask_again_us(), tenure.collecting.next_step_us()) if tenure is not None else ()
+        for then in again:
+            if then is not None:
+                due = min(due, max(then, now.boot_us + 1))
         if self._reads or (self._tenure is not None and self._tenure.waits_for_ceiling()):
             due = min(due, now.boot_us + 2_000)
         return due
@@ -474,6 +477,8 @@ class Group:
             member=self._me,
             configuration=self.replica.configuration,
             matches=tuple((member, self.replica.match(member)) for member in self.replica.configuration.members),
+            collected=self.state.collected,
+            damaged_keys=len(tenure.collecting.damaged) if tenure is not None else 0,
         )
 
     def newest_value(self, reader: Reader, key: bytes) -> bytes | None:

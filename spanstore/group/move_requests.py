@@ -66,10 +66,11 @@ class Cede:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Own what was received, above ``floor_ts``."""
+    """Own what was received, above ``floor_ts``; ``mark_ts`` is the garbage mark of the group that it comes from."""
 
     move: int
     floor_ts: int
+    mark_ts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ class MoveReply:
     incoming: Incoming | None = None
     ceded: Ceded | None = None
     done: bool = False
+    mark_ts: int = 0
+    """The group's garbage mark: what was collected before the range was ceded lies at or below it."""
 
 
 def checksum_of(items: Sequence[Item]) -> int:

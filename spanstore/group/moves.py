@@ -267,7 +267,7 @@ class Moves:
                 "clocks may differ: repair the clock of its leader, or of this server",
             )
         self._work.promise(request.floor_ts)
-        self._propose(OwnCmd(request.move, request.floor_ts), ticket)
+        self._propose(OwnCmd(request.move, request.floor_ts, request.mark_ts), ticket)
 
     def _clear(self, ticket: Ticket, request: Clear, reader: Reader) -> None:
         if not self._state.holding.record.may_clear(request.move, request.start, request.end):
@@ -317,4 +317,6 @@ class Moves:
     def _answer(self, ticket: Ticket, move: int, *, done: bool = False) -> None:
         record = self._state.holding.record
         incoming = record.incoming if record.incoming is not None and record.incoming.move == move else None
-        self._out.send_leased(ticket.reply, MoveReply(record.closed, incoming, record.ceded_by(move), done), self._term)
+        mark_ts = self._state.collected.mark_ts
+        reply = MoveReply(record.closed, incoming, record.ceded_by(move), done, mark_ts)
+        self._out.send_leased(ticket.reply, reply, self._term)

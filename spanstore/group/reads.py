@@ -1,10 +1,12 @@
 """Reading rows at a timestamp from the view that the turn has open. Whether that may be done is decided before."""
 
+from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader
 from spanstore.group.config import GroupConfig
 from spanstore.group.exporting import export
+from spanstore.group.garbage import check_readable
 from spanstore.group.move_requests import Export, ExportReply
-from spanstore.group.requests import LockRead, RangeRead, Read, ReadReply, RowSet, Settle, SettleReply
+from spanstore.group.requests import LockRead, RangeRead, Read, ReadReply, Request, RowSet, Settle, SettleReply
 from spanstore.group.state import ReplicatedState
 from spanstore.mvcc.versions import Version, read_version, scan_versions
 from spanstore.txn.spans import Span
@@ -18,12 +20,13 @@ def answer(
 ) -> ReadReply | SettleReply | ExportReply:
     """Answer a read whose timestamp, ``ts``, is readable in ``reader``, a view as of what ``state`` has applied.
 
-    Raises DATA_CORRUPTION for a damaged version.
+    Raises SNAPSHOT_TOO_OLD below the garbage mark, DATA_CORRUPTION for a damaged version.
     """
-    if isinstance(request, Settle):
-        return SettleReply(ts, state.applied.index, state.holding.record.epoch)
     if isinstance(request, Export):
         return export(reader, state.group, request, ts)
+    check_readable(ts, state.collected.mark_ts, state.group)
+    if isinstance(request, Settle):
+        return SettleReply(ts, state.applied.index, state.holding.record.epoch)
     return read_rows(reader, state.group, request.keys, request.ranges, ts, config)
 
 
@@ -53,6 +56,18 @@ def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: 
         rows.append((key, version))
         size += len(key) + len(version.value or b"")
     return RowSet(rows)
+
+
+def too_late(state: ReplicatedState, request: Request, safe_ts: int) -> F1Error:
+    """Return the error of a read whose timestamp a replica did not reach in time, naming who may be why."""
+    ts = request.timestamp if isinstance(request, Read | Settle) else 0
+    text = f"safe time is {(ts - safe_ts) / 1e6:.3f} s below the timestamp at this replica of group {state.group}"
+    oldest = min(state.prepared.values(), key=lambda p: (p.prepare_ts, p.txn.unique), default=None)
+    details = {"group": str(state.group), "safe_ts": str(safe_ts)}
+    if oldest is not None and oldest.prepare_ts <= ts:
+        details["holder"] = oldest.txn.unique.hex()
+        text += f"; transaction {details['holder']} has been prepared since {oldest.prepare_ts}"
+    return F1Error(Code.DEADLINE_EXCEEDED, f"{text}; retry, at the leader or further back", details=details)
 
 
 def spans_of(request: Read | Settle | LockRead | Export) -> list[Span]:

@@ -149,6 +149,25 @@ class ChangeMembers:
     """For a new replica: the name of its server's data directory."""
 
 
+@dataclass(frozen=True, slots=True)
+class OldestPrepared:
+    """Ask the leader for the oldest id of which something is prepared here, or on its way to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Permit this group's leader to collect garbage; of the server itself, never from outside.
+
+    ``limit_ts``: the garbage mark may rise up to it, as far as the pins and the retention of the whole cluster are
+    concerned. ``before_ts``: records of ids created before it may be dropped, unless they name a participant among
+    ``unsettled`` (:func:`spanstore.txn.outcomes.collectable`).
+    """
+
+    limit_ts: int
+    before_ts: int
+    unsettled: tuple[int, ...] = ()
+
+
 Request = (
     Read
     | Settle
@@ -161,6 +180,8 @@ Request = (
     | SafeTimeQuery
     | ChangeMembers
     | MoveRequest
+    | OldestPrepared
+    | Collect
 )
 
 
@@ -242,6 +263,20 @@ class MembersReply:
     configuration: Configuration
 
 
+@dataclass(frozen=True, slots=True)
+class OldestPreparedReply:
+    """No id that was created before ``created_ts`` has anything prepared here; 0: none at all has."""
+
+    created_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectReply:
+    """The permit is taken; the garbage mark is ``mark_ts`` so far."""
+
+    mark_ts: int
+
+
 Answer = (
     ReadReply
     | SettleReply
@@ -254,6 +289,8 @@ Answer = (
     | MembersReply
     | ExportReply
     | MoveReply
+    | OldestPreparedReply
+    | CollectReply
     | F1Error
 )
 Reply = Callable[[Answer], None]

@@ -12,7 +12,7 @@ from zlib import crc32
 from f1common.errors import Code, F1Error, check
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
-from spanstore.group import members, storage
+from spanstore.group import garbage, members, storage
 from spanstore.group.digests import RangeDigest, digest_of
 from spanstore.group.holding import Holding
 from spanstore.mvcc.placeholders import fill
@@ -28,6 +28,7 @@ from spanstore.txn.commands import (
     BeginMoveCmd,
     CedeCmd,
     ClearCmd,
+    CollectCmd,
     Command,
     CommitCmd,
     DecideCmd,
@@ -37,6 +38,7 @@ from spanstore.txn.commands import (
     NewLeader,
     OwnCmd,
     PrepareCmd,
+    RaiseMarkCmd,
     StageCmd,
     TxnRef,
     Write,
@@ -92,9 +94,12 @@ class ReplicatedState:
             self.prepared[record.txn.unique] = record
         self.digests: list[RangeDigest] = []
         """Computed by the last :meth:`apply`, for whoever compares them."""
+        self.collected = garbage.load_collected(reader, group)
+        """How far garbage is collected, as of the last durable entry."""
         self._reader = reader
         self._records: dict[bytes, bytes | None] = {}
         self._whole_from = storage.load_whole_from(reader, group)
+        self._collected = self.collected
         self._digest = self.applied.digest
         self._index = self.applied.index
         self._max_ts = self.applied.max_ts
@@ -132,6 +137,7 @@ class ReplicatedState:
         """The batch of the last :meth:`apply` is on disk."""
         self._records.clear()
         self.holding.durable()
+        self.collected = self._collected
         self.applied = storage.Applied(self._index, self._max_ts, self._digest)
 
     @property
@@ -157,13 +163,28 @@ class ReplicatedState:
                 self._max_ts = max(self._max_ts, command.floor_ts)
             case DigestCmd():
                 pass  # it changes nothing
-            case GcOutcomesCmd():
-                pass  # no leader logs it yet: collection comes with the garbage collector of versions
+            case GcOutcomesCmd() | RaiseMarkCmd() | CollectCmd():
+                self._collect(command, batch)
             case BeginMoveCmd() | StageCmd() | CedeCmd() | OwnCmd() | ClearCmd() | AbandonCmd():
                 self._move(command, batch)
             case _:
                 assert_never(command)
         return None
+
+    def _collect(self, command: GcOutcomesCmd | RaiseMarkCmd | CollectCmd, batch: WriteBatch) -> None:
+        match command:
+            case RaiseMarkCmd():
+                self._collected = garbage.raised(self._collected, command)
+            case CollectCmd():
+                self._collected = garbage.collect(batch, self.group, self._collected, command)
+            case GcOutcomesCmd():
+
+                def delete(key: bytes) -> None:
+                    self._records[key] = None
+                    batch.delete(key)
+
+                self._collected = garbage.forget(self.group, self._collected, command, self._get, delete)
+        garbage.put_collected(batch, self.group, self._collected)
 
     def _commit(self, command: CommitCmd, batch: WriteBatch) -> None:
         record = outcomes.after_commit(self._outcome(command.txn), command)
@@ -177,6 +198,7 @@ class ReplicatedState:
         match command:
             case OwnCmd():
                 self._max_ts = max(self._max_ts, command.floor_ts)
+                self._collect(RaiseMarkCmd(command.mark_ts), batch)
             case ClearCmd():
                 self._clear(command.start, command.end, batch)
             case StageCmd():

@@ -7,6 +7,7 @@ log agree.
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -15,8 +16,11 @@ import msgspec
 from f1common.errors import Code, F1Error
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
+from spanstore.mvcc.versions import latest, latest_in_range_ts
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Ballot, HardState, LogEntry
+from spanstore.txn import outcomes
+from spanstore.txn.commands import TxnRef
 
 _HEADER = struct.Struct(">IQB")
 
@@ -127,6 +131,30 @@ def put_effects(batch: WriteBatch, group: int, effects: Effects) -> None:
         batch.put(keyspace.log_key(group, entry.index), encode_entry(entry))
     if effects.truncate_below is not None:
         batch.delete_range(keyspace.log_key(group, 0), keyspace.log_key(group, effects.truncate_below))
+
+
+def load_outcome(reader: Reader, group: int, txn: TxnRef) -> outcomes.OutcomeRecord | None:
+    """Return how the newest decided attempt of a commit id ended, if that is recorded here."""
+    data = reader.get(keyspace.outcome_key(group, txn.unique, txn.anchor))
+    return None if data is None else outcomes.decode_outcome(data)
+
+
+def load_finished(reader: Reader, group: int, txn: TxnRef) -> outcomes.FinishedRecord | None:
+    """Return the newest attempt of a commit id that ended here as a participant, if that is remembered."""
+    data = reader.get(keyspace.finished_key(group, txn.unique))
+    return None if data is None else outcomes.decode_finished(data)
+
+
+def newest_of(
+    reader: Reader, group: int
+) -> tuple[Callable[[bytes], tuple[int, bool] | None], Callable[[bytes, bytes], int]]:
+    """Return the two questions that :func:`spanstore.txn.outcomes.evaluate` asks, answered from ``reader``."""
+
+    def newest(key: bytes) -> tuple[int, bool] | None:
+        version = latest(reader, group, key)
+        return None if version is None else (version.ts, version.value is not None)
+
+    return newest, lambda start, end: latest_in_range_ts(reader, group, start, end)
 
 
 class DiskLog:

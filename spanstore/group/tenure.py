@@ -15,27 +15,30 @@ The path of a commit (a prepare goes the same way):
 """
 
 import heapq
-from dataclasses import replace
 from typing import cast
 
 from f1common.clock import Now
 from f1common.errors import Code, F1Error, InvariantViolation
-from spanstore.engine import keyspace
 from spanstore.engine.base import Reader
-from spanstore.group import reads
+from spanstore.group import reads, storage
+from spanstore.group.collecting import Collecting
 from spanstore.group.config import GroupConfig
 from spanstore.group.flights import Flights, TxnCommand
+from spanstore.group.leader_reads import LeaderReads
 from spanstore.group.lock_queue import LockQueue, Parked
-from spanstore.group.move_requests import Export
 from spanstore.group.moves import Moves
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import (
     ChangeMembers,
+    Collect,
+    CollectReply,
     Commit,
     CommitReply,
     Decide,
     DecideReply,
     LockRead,
+    OldestPrepared,
+    OldestPreparedReply,
     Outcome,
     OutcomeReply,
     Prepare,
@@ -51,7 +54,6 @@ from spanstore.group.requests import (
 from spanstore.group.state import Done, ReplicatedState
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
-from spanstore.mvcc.versions import latest, latest_in_range_ts
 from spanstore.paxos.replica import Replica
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
@@ -62,7 +64,7 @@ from spanstore.txn.commands import (
     LockRecord,
     MoveCommand,
     PrepareCmd,
-    TxnRef,
+    RaiseMarkCmd,
     encode_command,
 )
 from spanstore.txn.locks import LockMode, Priority, WaitPolicy
@@ -94,12 +96,22 @@ class Tenure:
         self._oracle = TimestampOracle()
         self._flights = Flights(outbox)
         self._moves = Moves(self, state, config, outbox, term)
-        self._reads: list[Ticket] = []
         self._again: list[Ticket] = []
         self._inherited_ts = 0
         self._undecided = LeaderSafeTime()
+        self._reads = LeaderReads(
+            term=term,
+            replica=replica,
+            state=state,
+            config=config,
+            outbox=outbox,
+            oracle=self._oracle,
+            undecided=self._undecided,
+            locks=self._locks,
+        )
         self._releases: list[tuple[int, bytes]] = []
         self._prepared_since: dict[bytes, int] = {}
+        self.collecting = Collecting(group, state, config)
         self._reader: Reader | None = None
         self._now: Now | None = None
 
@@ -124,7 +136,7 @@ class Tenure:
         self._flights.close(unknown)
         self._moves.close(unknown)
         parked = self._waiting.all_parked()
-        for ticket in [t for p in parked for t in p.replies] + self._reads + self._again:
+        for ticket in [t for p in parked for t in p.replies] + self._reads.take_waiting() + self._again:
             self._out.send(ticket.reply, error)
 
     def begin_turn(self, reader: Reader, now: Now) -> None:
@@ -145,8 +157,7 @@ class Tenure:
                 self._waiting.for_ceiling.remove(parked)
                 if not self._overtaken(parked):
                     self._stamp(parked)
-        waiting, self._reads = self._reads, []
-        for ticket in waiting:
+        for ticket in self._reads.take_waiting():
             self.handle(ticket)
 
     def tick(self) -> None:
@@ -155,12 +166,20 @@ class Tenure:
         for parked in self._waiting.expire(now.boot_us):
             if not isinstance(parked.ticket.request, LockRead):
                 self._kill(parked.txn, "its commit waited too long for locks")
-        expired = [t for t in self._reads if t.deadline_us <= now.boot_us]
-        self._reads = [t for t in self._reads if t.deadline_us > now.boot_us]
-        for ticket in expired:
-            self._out.fail(ticket.reply, Code.DEADLINE_EXCEEDED, "the read waited too long for a running commit; retry")
+        self._reads.expire(now)
         for txn in self._waiting.idle(now.boot_us - self._config.txn_idle_us):
             self._kill(txn, "it was idle for too long")
+        self._collect(now)
+
+    def _collect(self, now: Now) -> None:
+        ceiling = self._replica.usable_ceiling
+        if ceiling <= 0 or not self._replica.lease_valid(now.boot_us):
+            return
+        command = self.collecting.step(self._view(), now, self._undecided.safe_ts(now.tt, ceiling))
+        if isinstance(command, RaiseMarkCmd):
+            self._oracle.promise(command.mark_ts)
+        if command is not None:
+            self._log(command)
 
     def overdue(self) -> list[PrepareCmd]:
         """Return prepared transactions whose decision is late; each is returned again only after another delay."""
@@ -208,6 +227,11 @@ class Tenure:
                     self._outcome(ticket, ticket.request)
                 case Release():
                     self._release(ticket, ticket.request)
+                case OldestPrepared():
+                    self._out.send_leased(ticket.reply, OldestPreparedReply(self._oldest_prepared()), self.term)
+                case Collect(limit_ts=limit_ts, before_ts=before_ts, unsettled=unsettled):
+                    self.collecting.permit(limit_ts, before_ts, unsettled)
+                    self._out.send(ticket.reply, CollectReply(self._state.collected.mark_ts))
                 case SafeTimeQuery() | ChangeMembers():
                     raise F1Error(Code.INTERNAL, "a replica answers for its safe time and its members itself")
                 case request:
@@ -219,34 +243,15 @@ class Tenure:
 
     def read_rows(self, ticket: Ticket) -> None:
         """Answer a read once its timestamp is settled in what it reads: nothing comes at or below it any more."""
-        request = cast(Read | Settle | Export, ticket.request)
-        now = self._time()
-        ts = request.timestamp
-        if ts == 0:
-            # A strong read keeps the timestamp that it is given first, however long it waits.
-            ts = self._oracle.read_ts(now.tt, self._replica.usable_ceiling)
-            ticket = Ticket(replace(request, timestamp=ts), ticket.reply, ticket.deadline_us)
-        else:
-            self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
-        spans = reads.spans_of(request)
-        if ts > self._replica.usable_ceiling or self._undecided_below(spans, ts):
-            if len(self._reads) >= self._config.max_parked:
-                raise F1Error(Code.OVERLOADED, "too many reads wait for running commits; retry later")
-            self._replica.want_ceiling(ts)
-            self._reads.append(ticket)
-            return
-        answer = reads.answer(self._view(), self._state, request, ts, self._config)
-        self._out.send_leased(ticket.reply, answer, self.term, ts)
+        self._reads.read(ticket, self._view(), self._time())
 
-    def _undecided_below(self, spans: list[Span], ts: int) -> bool:
-        """Tell whether a commit at or below ``ts`` that touches ``spans`` may still be on its way."""
-        if not len(self._undecided):
-            return False
-        for span in spans:
-            for holder in self._locks.holders_overlapping(span):
-                if self._undecided.may_commit_at_or_below(holder.txn, ts) and holder.modes != (LockMode.SHARED,):
-                    return True
-        return False
+    def _oldest_prepared(self) -> int:
+        """Return when the oldest id was created of which something is prepared here, or proposed; 0 if there is none.
+
+        A prepare that is on its way through the log counts, since nobody sees it in the state yet.
+        """
+        created = [record.txn.created_ts for record in self._state.prepared.values()]
+        return min(created + self._flights.prepares(), default=0)
 
     def _lock_read(self, ticket: Ticket, request: LockRead) -> None:
         txn = request.txn.unique
@@ -273,7 +278,7 @@ class Tenure:
             code = Code.ABORTED if prepared.txn.anchor == work.txn.anchor else Code.FAILED_PRECONDITION
             raise F1Error(code, "the transaction is prepared here: another group decides about it")
         verdict = outcomes.judge_attempt(
-            self._outcome_record(work.txn),
+            storage.load_outcome(self._view(), self.group, work.txn),
             work.txn.attempt,
             work.txn.created_ts,
             self._time().tt,
@@ -300,10 +305,10 @@ class Tenure:
         if self._flights.wait_for(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
         verdict = outcomes.judge_prepare(
-            self._finished_record(work.txn),
+            storage.load_finished(self._view(), self.group, work.txn),
             self._state.prepared.get(work.txn.unique),
             work.txn.attempt,
-            work.deadline,
+            self._fence(work),
             self._time().tt,
         )
         match verdict:
@@ -341,7 +346,7 @@ class Tenure:
                 raise F1Error(Code.INVALID_ARGUMENT, "no coordinator commits at or below a prepare timestamp")
             self._propose(DecideCmd(txn, None if superseded else request.ts), [ticket])
             return
-        finished = self._finished_record(txn)
+        finished = storage.load_finished(self._view(), self.group, txn)
         if finished is not None and finished.attempt >= txn.attempt:
             self._out.send(ticket.reply, DecideReply())
             return
@@ -356,13 +361,9 @@ class Tenure:
         txn = request.txn
         if self._flights.wait_for(ticket, txn):
             return
-        record = self._outcome_record(txn)
-        if request.inquiry:
-            verdict: outcomes.Verdict | outcomes.MustLogAbort = outcomes.judge_inquiry(record, txn.attempt)
-        else:
-            verdict = outcomes.judge_attempt(
-                record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us
-            )
+        record = storage.load_outcome(self._view(), self.group, txn)
+        about = (record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us)
+        verdict = outcomes.judge_inquiry(*about) if request.inquiry else outcomes.judge_attempt(*about)
         match verdict:
             case outcomes.AlreadyCommitted():
                 self._out.send_after(ticket.reply, OutcomeReply(True, verdict.ts, txn.attempt), verdict.ts)
@@ -370,6 +371,8 @@ class Tenure:
                 self._out.send(ticket.reply, OutcomeReply(False, 0, txn.attempt))
             case outcomes.Expired():
                 raise F1Error(Code.EXPIRED, "the outcome of this commit id is no longer kept")
+            case outcomes.TooEarly():
+                raise F1Error(Code.UNAVAILABLE, "by some clocks this commit id expires just now; ask again")
             case outcomes.Fresh() | outcomes.MustLogAbort() | outcomes.Premature():
                 # The abort of an attempt is that of all below it, heard of or not.
                 if request.peek:
@@ -415,7 +418,8 @@ class Tenure:
                 self._out.send_leased(ticket.reply, answer, self.term, self._inherited_ts)
             return
         work = cast(Commit | Prepare, request).work
-        failure = outcomes.evaluate(work.preconditions, self._latest, self._newest_in_range)
+        mark_ts = self._state.collected.mark_ts
+        failure = outcomes.evaluate(work.preconditions, *storage.newest_of(self._view(), self.group), mark_ts)
         if failure is not None:
             self._kill(parked.txn, failure.message)
             self._waiting.answer(parked, failure.error())
@@ -433,7 +437,7 @@ class Tenure:
                 self._time().tt,
                 above=above,
                 ceiling=self._replica.usable_ceiling,
-                deadline=work.deadline or None,
+                deadline=self._fence(work),
                 max_skew_us=self._config.max_skew_us,
             )
         except F1Error as error:
@@ -450,11 +454,16 @@ class Tenure:
         else:
             locks = tuple(LockRecord(s.start, s.end, mode) for s, mode in self._locks.locks_of(parked.txn))
             priority = Priority(work.priority_ts, parked.txn)
-            command = PrepareCmd(work.txn, ts, priority, work.writes, locks, request.coordinator_group, work.deadline)
+            command = PrepareCmd(
+                work.txn, ts, priority, work.writes, locks, request.coordinator_group, self._fence(work)
+            )
         self._locks.mark_prepared(parked.txn)
         self._waiting.proposed(parked.txn)
         self._undecided.begin(parked.txn, ts)
         self._propose(command, parked.replies)
+
+    def _fence(self, work: TxnWork) -> int:
+        return outcomes.latest_deadline(work.deadline, work.txn.created_ts, self._config.outcome_keep_us)
 
     def _propose(self, command: TxnCommand, tickets: list[Ticket]) -> None:
         self._flights.begin(self._log(command), command, tickets)
@@ -490,6 +499,7 @@ class Tenure:
                 pass  # the others hold no locks
         self._again.extend(self._flights.applied(done.index))
         self._moves.durable(done)
+        self.collecting.durable(done)
 
     def release_visible(self, now: Now) -> None:
         """Release the locks of commits whose timestamp has passed (commit-wait)."""
@@ -516,7 +526,7 @@ class Tenure:
 
     def waits_for_ceiling(self) -> bool:
         """Tell whether a commit or a read waits for a higher ceiling or another commit, or a range for its end."""
-        return bool(self._waiting.for_ceiling or self._reads or self._moves.is_closing())
+        return bool(self._waiting.for_ceiling or len(self._reads) or self._moves.is_closing())
 
     def holder(self) -> tuple[bytes, int] | None:
         """Return (transaction, timestamp) of who holds safe time back, for status."""
@@ -569,18 +579,3 @@ class Tenure:
         if reader is None:
             raise F1Error(Code.INTERNAL, "a tenure was used before its first turn")
         return reader
-
-    def _latest(self, key: bytes) -> tuple[int, bool] | None:
-        version = latest(self._view(), self.group, key)
-        return None if version is None else (version.ts, version.value is not None)
-
-    def _newest_in_range(self, start: bytes, end: bytes) -> int:
-        return latest_in_range_ts(self._view(), self.group, start, end)
-
-    def _outcome_record(self, txn: TxnRef) -> outcomes.OutcomeRecord | None:
-        data = self._view().get(keyspace.outcome_key(self.group, txn.unique, txn.anchor))
-        return None if data is None else outcomes.decode_outcome(data)
-
-    def _finished_record(self, txn: TxnRef) -> outcomes.FinishedRecord | None:
-        data = self._view().get(keyspace.finished_key(self.group, txn.unique))
-        return None if data is None else outcomes.decode_finished(data)

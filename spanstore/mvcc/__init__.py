@@ -11,7 +11,8 @@ queries and change feeds read at one (sections 6 and 8), and the reorganiser of 
 
 Three questions have to be answered for that: where a version is (``versions``), which timestamp a commit gets
 (``timestamps``), and whether everything at or below t has arrived at this replica (``safetime``). ``placeholders``
-serves transactions that want to write their own timestamp before they know it.
+serves transactions that want to write their own timestamp before they know it. ``collect`` finds versions that nobody
+needs.
 
 Everything here is a pure function of its arguments or a small state machine: the clock is sampled by the caller, the
 engine is a parameter, and the log, the locks and two-phase commit are unknown here.
@@ -105,10 +106,32 @@ transactions that stay.
 A read at t is further never answered before t has passed for certain (t below ``TT.now().earliest``): an answer from
 the future could be told to somebody in the present.
 
+What may go
+-----------
+
+Each group has a *garbage mark*, a timestamp in its replicated state that only rises. Nobody reads below it, so of each
+key the versions below the newest one at or below the mark may go, and that one too if it is a tombstone.
+
+G1. *No write at or below the mark.* The leader raises it to at most its safe time, by a command of the log. So what is
+    committed at or below the mark stands before that command, and prepared transactions hold the mark back. Otherwise a
+    late decision would write a version under one that is already taken for the newest.
+G2. *No read below the mark.* Every replica tests it against the mark of the very view that it reads from, scans in
+    every step; a failure is SNAPSHOT_TOO_OLD, never a wrong row. Transactions that ask whether a range has changed
+    since a timestamp below the mark are aborted: deletes since then may have left no trace. Tests of single versions
+    need no such care, since the newest version of a living row never goes; and that a row is absent is true whatever
+    became of its tombstone.
+G3. *Pins and the retention window hold.* The mark stays below now less the window, and below every pin that has not
+    expired. :mod:`spanstore.placement.pins` argues why a pin that was acknowledged is honoured by every group.
+G4. *Replicas stay alike.* The leader looks for garbage and logs the names of what it found. If replicas looked for
+    themselves at the same command, each would do so in a view from before all commands of its turn, and turns differ.
+    Names are also cheap to apply, bounded, and harmless twice; and damage at one replica is not made worse.
+
+Garbage is found by going over the whole group now and then, a few hundred keys at a time. The naive alternative, an
+index of garbage kept with every write, would cost each write what few of them need.
+
 Left out
 --------
 
-* Garbage collection: a replicated command that drops versions below the oldest timestamp that anybody may read.
 * Timestamps of leaders per key (Spanner's refinement of LastTS() with a map of ranges): reads at the leader see the
   lock table anyway.
 * Predictions of future safe time (MinNextTS, section 4.2.4): the pair of an idle leader grows with its clock instead.

@@ -32,10 +32,12 @@ class LeaderSafeTime:
         """``txn`` is decided and its rows are applied; harmless if it is not known."""
         self._ts_of.pop(txn, None)
 
-    def may_commit_at_or_below(self, txn: bytes, ts: int) -> bool:
-        """Tell whether ``txn`` is undecided and can come to lie at or below ``ts``: a read of its keys must wait."""
-        held = self._ts_of.get(txn)
-        return held is not None and held <= ts
+    def held_ts(self, txn: bytes) -> int | None:
+        """Return the lowest timestamp at which ``txn`` may come to lie, None if it is decided or not known.
+
+        A read of its keys at or above that must wait.
+        """
+        return self._ts_of.get(txn)
 
     def oldest(self) -> tuple[int, bytes] | None:
         """Return (timestamp, transaction) of who holds safe time back the most."""

@@ -91,6 +91,14 @@ one: a piece that comes twice could bring rows back that have been deleted and c
 at once, one of which has not noticed that it was replaced, get in each other's way without harm: a piece that was not
 the next is answered by where the copy really stands.
 
+Garbage
+=======
+A delta brings what is newer than the pass before; a delete that was collected in between would be missing, and its row
+would be there again. So garbage marks do not rise while there is a job that has not ended: whoever raises one reads
+pins and jobs at one strong timestamp, and a mark that rests on a read from before the job lies below its beginning,
+hence below every timestamp from which a delta starts. Only keys that a group owns are collected: rows that arrive in
+pieces are not, nor what was ceded. OwnCmd carries the mark of S, so that D answers nothing below it.
+
 Damage
 ======
 Versions travel as they are stored, with their checksums, which do not contain the group. They are verified when S

@@ -55,8 +55,8 @@ class MoveCalls:
         message = pb.MoveStage(move=job.number, seq=copy.seq + 1, clear=True)
         return _copy(await self._send(job.target, pb.Request(move_stage=message)))
 
-    async def cede(self, job: MoveJob) -> tuple[int, int]:
-        """Have the range given up; returns its last timestamp, and the earlier edge of the clock at that time.
+    async def cede(self, job: MoveJob) -> tuple[int, int, int]:
+        """Have the range given up; returns its last timestamp, the clock's earlier edge then, and the garbage mark.
 
         Raises ABORTED while transactions in it do not end, FAILED_PRECONDITION if the move was abandoned there.
         """
@@ -64,11 +64,12 @@ class MoveCalls:
         reply = await self._send(job.source, pb.Request(move_cede=message))
         if not reply.HasField("ceded"):
             raise F1Error(Code.FAILED_PRECONDITION, f"group {job.source} has ended move {job.number} without ceding")
-        return reply.ceded.last_ts, reply.ceded.earliest_ts
+        return reply.ceded.last_ts, reply.ceded.earliest_ts, reply.ceded.mark_ts
 
-    async def own(self, job: MoveJob, floor_ts: int) -> None:
+    async def own(self, job: MoveJob, floor_ts: int, mark_ts: int) -> None:
         """Have the new group own the range. Raises FAILED_PRECONDITION."""
-        reply = await self._send(job.target, pb.Request(move_own=pb.MoveOwn(move=job.number, floor_ts=floor_ts)))
+        message = pb.MoveOwn(move=job.number, floor_ts=floor_ts, mark_ts=mark_ts)
+        reply = await self._send(job.target, pb.Request(move_own=message))
         if reply.closed < job.number or reply.HasField("incoming"):
             raise F1Error(Code.FAILED_PRECONDITION, f"group {job.target} lacks something of what it is to own")
 

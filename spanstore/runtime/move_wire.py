@@ -25,7 +25,7 @@ def request_from_pb(request: pb.Request) -> mv.MoveRequest:
             c = request.move_cede
             return mv.Cede(c.move, c.start, c.end, c.heir)
         case "move_own":
-            return mv.Own(request.move_own.move, request.move_own.floor_ts)
+            return mv.Own(request.move_own.move, request.move_own.floor_ts, request.move_own.mark_ts)
         case "move_clear":
             r = request.move_clear
             return mv.Clear(r.move, r.start, r.end)
@@ -103,4 +103,5 @@ def answer_to_pb(request_id: int, answer: mv.ExportReply | mv.MoveReply) -> pb.R
     if answer.ceded is not None:
         move.ceded.last_ts = answer.ceded.last_ts
         move.ceded.earliest_ts = answer.ceded.earliest_ts
+        move.ceded.mark_ts = answer.mark_ts
     return pb.Response(id=request_id, move=move)

@@ -160,11 +160,11 @@ class Mover:
         No row is written in between: nobody serves the range meanwhile, and the groups' logs know how far it is.
         """
         job = row.job
-        floor_ts, earliest_ts = await self._calls.cede(job)
+        floor_ts, earliest_ts, mark_ts = await self._calls.cede(job)
         copy = await self._calls.begin(job)
         if copy is not None:
             await self._ship_the_rest(job, copy, earliest_ts)
-            await self._calls.own(job, floor_ts)
+            await self._calls.own(job, floor_ts, mark_ts)
         ranges, unchanged = await stored_map(self._client)
         changed = ranges.assign(job.start, job.end, job.target)
         also = [Write(RANGE_MAP_KEY, changed.encode())]

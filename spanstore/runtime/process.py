@@ -30,6 +30,7 @@ from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.birth import Birth, Hello
+from spanstore.runtime.collector import GarbageCollector
 from spanstore.runtime.move_calls import MoveCalls
 from spanstore.runtime.mover import Mover
 from spanstore.runtime.peers import PROTOCOL_VERSION, PeerLinks
@@ -89,6 +90,7 @@ def group_config(config: Config) -> GroupConfig:
         turn_max_bytes=storage.turn_max_bytes,
         txn_idle_us=storage.txn_idle_ms * 1000,
         outcome_keep_us=storage.outcome_keep_ms * 1000,
+        version_keep_us=storage.version_keep_ms * 1000,
         max_skew_us=config.clock.max_skew_ms * 1000,
         digest_every_us=storage.digest_every_ms * 1000,
     )
@@ -164,6 +166,7 @@ class SpanProcess:
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
         self._mover = Mover(self.server, self._client, MoveCalls(self._router), random.Random(rng.random()))
+        self._collector = GarbageCollector(self.server, self._router, clock)
         self.transfers = self._make_transfers(config, engine, on_installed)
         hosts = self.server.groups.__contains__
         source = StateSource(config.server.name, topology.cluster_id, engine, hosts, config.storage)
@@ -230,6 +233,7 @@ class SpanProcess:
             loop.create_task(self._guard(self.transfers.run()), name="transfers"),
             loop.create_task(self._resolver.run(), name="resolver"),
             loop.create_task(self._guard(self._begin()), name="bootstrap"),
+            loop.create_task(self._collector.run(), name="garbage collector"),
             loop.create_task(self.registrar.run(), name="registrar"),
             loop.create_task(self.placement.run(), name="placement"),
             loop.create_task(self._supervise(), name="supervision"),

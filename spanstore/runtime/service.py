@@ -222,6 +222,7 @@ class SpanServicer(stubs.SpanServerServicer):
                 for name, server in sorted(directory.servers.items())
             ],
             version=stored.version,
+            version_keep_us=self._server.config.version_keep_us,
         )
 
 
@@ -246,6 +247,13 @@ def _group_status(view: GroupView) -> pb.GroupStatus:
         voters=view.configuration.voters,
         learners=view.configuration.learners,
         matches=dict(view.matches),
+        mark_ts=view.collected.mark_ts,
+        removed_versions=view.collected.versions,
+        removed_bytes=view.collected.size,
+        forgotten_outcomes=view.collected.outcomes,
+        collecting_passes=view.collected.passes,
+        last_pass_ts=view.collected.ended_ts,
+        damaged_keys=view.damaged_keys,
     )
 
 

@@ -106,6 +106,7 @@ class SpanServer:
         self.home = home
         self.name = name
         self.topology = topology
+        self.config = config
         self.is_server: Callable[[str], bool] = lambda server: server in topology.servers
         """Tells whether a server of that name belongs to the cluster."""
         self.absent: set[int] = set()

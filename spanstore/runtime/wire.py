@@ -202,6 +202,8 @@ def request_from_pb(request: pb.Request) -> rq.Request:
                 raise F1Error(Code.INVALID_ARGUMENT, f"{change.step} is no step that changes members")
             version = change.version if change.HasField("version") else -1
             return rq.ChangeMembers(_STEPS[change.step], change.name, version, change.home)
+        case "oldest_prepared":
+            return rq.OldestPrepared()
         case _:
             return move_wire.request_from_pb(request)
 
@@ -294,8 +296,11 @@ def answer_to_pb(request_id: int, answer: rq.Answer) -> pb.Response:
             return pb.Response(id=request_id, outcome=outcome)
         case rq.ReleaseReply():
             return pb.Response(id=request_id, release=pb.ReleaseReply())
-        case rq.SettleReply():
-            raise F1Error(Code.INTERNAL, "the settling of a timestamp never leaves its process")
+        case rq.SettleReply() | rq.CollectReply():
+            raise F1Error(Code.INTERNAL, "what a server asks of its own groups never leaves its process")
+        case rq.OldestPreparedReply():
+            reply = pb.OldestPreparedReply(created_ts=answer.created_ts)
+            return pb.Response(id=request_id, oldest_prepared=reply)
         case rq.SafeTimeReply():
             return pb.Response(id=request_id, safe_time=pb.SafeTimeReply(safe_ts=answer.safe_ts))
         case rq.MembersReply():

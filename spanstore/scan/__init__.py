@@ -10,8 +10,9 @@ Protocol
        promises it, or this replica's safe time reaches it; every commit at or below it in the ranges is applied. The
        answer names the applied index as of then, and rests on the lease like any read's.
     2. A worker reads in *steps*. Each step opens its own view of the environment, after the request arrived, checks
-       that the view has applied at least the settled index, reads until a batch is full or its time is over (a tenth of
-       a second), closes the view, and only then sends. The next step goes on at the key after the last.
+       that the view has applied at least the settled index and that the timestamp is not below the garbage mark, reads
+       until a batch is full or its time is over (a tenth of a second), closes the view, and only then sends. The next
+       step goes on at the key after the last.
     3. Steps need *credits*: a batch is read only when the client has taken another. A slow client costs the few
        batches that its credits allow, and no view is ever open while a worker waits for anybody. That is what keeps
        the file small: a view that stays open keeps LMDB from reusing any page that was freed since.
@@ -19,8 +20,10 @@ Protocol
 Why steps see the same rows
     Versions are immutable, and once a timestamp is settled no commit comes at or below it any more. So any later view
     shows the same rows at that timestamp, and a scan that was broken off goes on elsewhere, at another replica even,
-    where it stopped. Each chunk says where that is. (Once versions are collected, or ranges move between groups, every
-    step will also have to check the garbage mark and the range's epoch in its view, as it now checks the index.)
+    where it stopped. Each chunk says where that is. Versions that the timestamp can see go only when the garbage mark
+    has passed it: each step looks at the mark in its own view, and a scan that takes longer than old versions are kept
+    ends with SNAPSHOT_TOO_OLD unless its timestamp is pinned. (Once ranges move between groups, every step will also
+    have to check the range's epoch in its view, as it now checks the index.)
 
 What may go wrong
     A worker that dies takes its scans with it: they answer UNAVAILABLE and the client goes on at another worker. Its

@@ -8,6 +8,7 @@ from typing import Self
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
+from spanstore.group.garbage import check_readable, load_collected
 from spanstore.group.holding import load_holdings
 from spanstore.group.storage import load_applied, load_whole_from
 from spanstore.mvcc.versions import scan_versions, split_version_key
@@ -104,10 +105,12 @@ class ScanCursor:
         """Read on from ``reader``, a view that was opened after the scan was asked for.
 
         Raises F1Error DATA_CORRUPTION, INVALID_ARGUMENT (a column has another type), UNAVAILABLE (the view lacks what
-        the timestamp needs), WRONG_RANGE.
+        the timestamp needs), WRONG_RANGE, SNAPSHOT_TOO_OLD (the timestamp lies below the garbage mark by now).
         """
         plan = self._plan
         check_view(reader, plan)
+        # In the view that is read: garbage below the mark may be gone from it, whatever the view before this one had.
+        check_readable(plan.timestamp, load_collected(reader, plan.group).mark_ts, plan.group)
         rows = Rows()
         # Without predicates every row that is read counts.
         wanted = self._max_rows if plan.predicates or self._left < 0 else min(self._max_rows, self._left)

@@ -5,7 +5,7 @@ the agreement of the logs can be checked whatever the clients saw.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from f1common.config import (
@@ -44,10 +44,14 @@ _MAX_KEPT = 3
 
 @dataclass(slots=True)
 class ClusterConfig:
-    """Shape of a cluster. ``paxos`` and ``storage`` are as in the configuration file."""
+    """Shape of a cluster. ``paxos`` and ``storage`` are as in the configuration file.
+
+    ``voters``: the servers of a group, by their positions; a group that is not named has all but the readers.
+    """
 
     servers: int = 3
     groups: int = 2
+    voters: Mapping[int, Sequence[int]] = field(default_factory=dict)
     paxos: PaxosSection = field(default_factory=PaxosSection)
     storage: StorageSection = field(default_factory=StorageSection)
     ack_before_sync: bool = False
@@ -84,13 +88,12 @@ class SimCluster:
     def _describe(self) -> ClusterSection:
         ranges = self.first_map
         founders = self.names[: len(self.names) - self.config.spare]
-        count = len(founders) - self.config.readers
-        voters, readers = tuple(founders[:count]), tuple(founders[count:])
+        readers = tuple(founders[len(founders) - self.config.readers :])
         return ClusterSection(
             cluster_id="sim",
             servers=tuple(ClusterServer(name=n, zone=n[-1], address=f"{n}:{_PORT}") for n in self.names),
             groups=tuple(
-                ClusterGroup(id=g, voters=voters, readers=readers, preferred_zone=self.config.leader_zone)
+                ClusterGroup(id=g, voters=self.voters(g), readers=readers, preferred_zone=self.config.leader_zone)
                 for g in self.groups
             ),
             ranges=tuple(ClusterRange(start=r.start.hex(), group=r.group) for r in ranges.ranges),
@@ -100,6 +103,11 @@ class SimCluster:
     def addresses(self) -> list[str]:
         """Where clients find the servers."""
         return [f"{name}:{_PORT}" for name in self.names]
+
+    def voters(self, group: int) -> tuple[str, ...]:
+        """Return the names of the servers that vote in ``group`` at first."""
+        count = len(self.names) - self.config.spare - self.config.readers
+        return tuple(self.names[i] for i in self.config.voters.get(group, range(count)))
 
     def start(self) -> None:
         """Start all servers."""
@@ -159,9 +167,9 @@ class SimCluster:
         env.on_crash(lambda: engine.crash(keep_pending=env.rng.randrange(_MAX_KEPT)))
         return engine
 
-    def client(self, env: NodeEnv) -> SpanClient:
-        """Make a client on a node of the world."""
-        return SpanClient(self.addresses, clock=env.clock, rng=env.rng, channels=ChannelCache(env.channel))
+    def client(self, env: NodeEnv, *, zone: str = "") -> SpanClient:
+        """Make a client on a node of the world. The zone of a server is the last letter of its name."""
+        return SpanClient(self.addresses, clock=env.clock, rng=env.rng, channels=ChannelCache(env.channel), zone=zone)
 
     def running(self, name: str) -> SpanProcess | None:
         """Return the process of a server unless it is down or stopped."""
@@ -190,7 +198,7 @@ class SimCluster:
         """Say what keeps the replicas from being all alike and at rest; nothing once they are."""
         for group in self.groups:
             replicas = self.replicas(group)
-            if len(replicas) < len(self.names):
+            if len(replicas) < len(self.voters(group)):
                 return f"of group {group} only {[name for name, _ in replicas]} are up"
             indexes = {name: replica.state.applied.index for name, replica in replicas}
             if len(set(indexes.values())) > 1:

@@ -54,8 +54,14 @@ class ServerRow(msgspec.Struct, frozen=True):
 class GroupRow(msgspec.Struct, frozen=True):
     """One group, as its leader sees it, or its most advanced replica while it has none (``leader`` empty).
 
-    ``safe_lag_ms`` is how far the safe timestamp is behind now; ``safe_holder`` the transaction that holds it back.
-    ``behind`` are the replicas that have not applied all that is chosen, and by how many entries.
+    ``safe_lag_ms`` is how far the safe timestamp is behind now; ``safe_holder`` the transaction that holds it back, and
+    ``safe_holder_age_ms`` for how long by now. ``behind`` are the replicas that have not applied all that is chosen,
+    and by how many entries.
+
+    ``mark_ts`` is the garbage mark (microseconds since the epoch): nobody reads below it, ``mark_age_ms`` before now.
+    ``removed_versions`` and ``removed_bytes`` of rows and ``forgotten_outcomes`` count what was collected since the
+    group began, in ``collecting_passes``, the last of which ended at ``last_pass_ts`` (0: none has). ``damaged_keys``
+    are left uncollected, because one of their versions is damaged.
     """
 
     group: int
@@ -67,15 +73,28 @@ class GroupRow(msgspec.Struct, frozen=True):
     behind: dict[str, int]
     safe_lag_ms: float
     safe_holder: str
+    safe_holder_age_ms: float
     prepared: int
     locked: int
+    mark_ts: int
+    mark_age_ms: float
+    removed_versions: int
+    removed_bytes: int
+    forgotten_outcomes: int
+    collecting_passes: int
+    last_pass_ts: int
+    damaged_keys: int
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What ``f1 status --format json`` prints. ``safe_lag_ms`` is the largest of all groups, None without any."""
+    """What ``f1 status --format json`` prints. ``safe_lag_ms`` is the largest of all groups, None without any.
+
+    ``safe_group`` is the group that it is of: the one that holds the global safe timestamp back.
+    """
 
     cluster_id: str
     safe_lag_ms: float | None
+    safe_group: int | None
     servers: list[ServerRow]
     groups: list[GroupRow]
 
@@ -103,9 +122,11 @@ def summarise(answers: Mapping[str, pb.StatusReply | F1Error]) -> Status:
     servers = sorted((_server_row(address, answer) for address, answer in answers.items()), key=lambda row: row.name)
     numbers = sorted({group.group for reply in replies for group in reply.groups})
     groups = [_group_row(number, replies) for number in numbers]
+    slowest = max(groups, key=lambda group: group.safe_lag_ms, default=None)
     return Status(
         cluster_id=replies[0].cluster_id if replies else "",
-        safe_lag_ms=max((group.safe_lag_ms for group in groups), default=None),
+        safe_lag_ms=slowest.safe_lag_ms if slowest else None,
+        safe_group=slowest.group if slowest else None,
         servers=servers,
         groups=groups,
     )
@@ -157,20 +178,34 @@ def _group_row(number: int, replies: list[pb.StatusReply]) -> GroupRow:
         behind={name: lag for name, lag in sorted(lags.items()) if lag > 0},
         safe_lag_ms=max(reply.now_latest - best.safe_ts, 0) / 1000,
         safe_holder=best.safe_holder,
+        safe_holder_age_ms=max(reply.now_latest - best.safe_holder_ts, 0) / 1000 if best.safe_holder else 0,
         prepared=best.prepared,
         locked=best.locked_transactions,
+        mark_ts=best.mark_ts,
+        mark_age_ms=max(reply.now_latest - best.mark_ts, 0) / 1000 if best.mark_ts else 0,
+        removed_versions=best.removed_versions,
+        removed_bytes=best.removed_bytes,
+        forgotten_outcomes=best.forgotten_outcomes,
+        collecting_passes=best.collecting_passes,
+        last_pass_ts=best.last_pass_ts,
+        damaged_keys=best.damaged_keys,
     )
 
 
 def _print_tables(status: Status) -> None:
     console = wide_console()
-    servers = _table(f"cluster {status.cluster_id}", "server", "zone", "address", "leads", "commits", "MiB used", "")
+    remarks = any(row.error or row.installing for row in status.servers)
+    servers = _table(f"cluster {status.cluster_id}", "server", "zone", "address", "leads", "commits", "MiB used")
+    if remarks:
+        servers.add_column("remark")
     for row in status.servers:
         used = f"{row.disk_used_bytes / _MIB:.1f}"
         numbers = ("", "", "") if row.error else (f"{row.leads}/{row.replicas}", str(row.commits), used)
         remark = f"[red]{escape(row.error)}[/]" if row.error else escape("; ".join(row.installing))
-        servers.add_row(row.name, row.zone, row.address, *numbers, remark)
-    groups = _table("", "group", "leader", "ballot", "chosen", "safe lag ms", "prepared", "locked", "held back by")
+        servers.add_row(row.name, row.zone, row.address, *numbers, *((remark,) if remarks else ()))
+    groups = _table(
+        "", "group", "leader", "ballot", "chosen", "safe lag ms", "prepared", "locked", "readable s", "held back by"
+    )
     for group in status.groups:
         groups.add_row(
             str(group.group),
@@ -180,7 +215,8 @@ def _print_tables(status: Status) -> None:
             f"{group.safe_lag_ms:.0f}",
             str(group.prepared),
             str(group.locked),
-            escape(group.safe_holder),
+            f"{group.mark_age_ms / 1000:.0f}" if group.mark_ts else "all",
+            holder_text(group),
         )
     console.print(servers)
     for row in status.servers:
@@ -189,9 +225,16 @@ def _print_tables(status: Status) -> None:
     console.print(groups)
 
 
+def holder_text(group: GroupRow) -> str:
+    """Return who holds the safe time of a group back, and for how long; nothing if nobody does."""
+    if not group.safe_holder:
+        return ""
+    return f"{escape(group.safe_holder)} ({group.safe_holder_age_ms / 1000:.1f} s)"
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
-    words = {"server", "zone", "address", "leader", "held back by", ""}
+    words = {"server", "zone", "address", "leader", "held back by"}
     for column in columns:
-        table.add_column(column, justify="left" if column in words else "right", no_wrap=column != "")
+        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
     return table

@@ -104,9 +104,17 @@ Records are kept by age, and refusal by age takes over where they end:
   of its participants has the transaction prepared any more: a participant may be down for longer than that, and must
   still find the decision. So for a participant that asks, no record means no decision, at any age
   (``judge_inquiry``);
-* an id of that age without a record answers EXPIRED, never "aborted", and starts no attempt;
+* whether a participant has it prepared is asked, once for all records: a leader fixes the age below which they may go,
+  then asks every group for the oldest id of which it has anything prepared or proposed. A group that answers "none so
+  old" never will have, because it refuses prepares of ids past that age. A group that does not answer, or has one,
+  keeps the records that name it, for as long as that lasts. Acknowledging each decision instead would cost an entry
+  of the log for every transaction;
+* an id of that age without a record answers EXPIRED, never "aborted", and starts no attempt. Nothing is recorded about
+  it any more either, also when a participant asks: an abort recorded then might be that of an attempt of an id which
+  committed by another one, whose record is gone;
 * a participant remembers the newest finished attempt of an id until its deadline, and refuses prepares past theirs;
-* deadlines lie before ``created_ts + keep``, so that no attempt outlives the memory of its id.
+* deadlines lie before ``created_ts + keep`` whatever the client asked for (``latest_deadline``), so that no attempt
+  outlives the memory of its id.
 
 Ages are compared at opposite edges of the TrueTime interval: records are dropped when the *earlier* edge has passed a
 bound, requests refused when the *later* edge has. Two leaders whose intervals both contain the true time then leave

@@ -131,10 +131,51 @@ class GcOutcomesCmd(_Command, frozen=True, array_like=True, gc=False, tag=6):
 
     ``unsettled`` are the groups that may still have such a transaction prepared, because they said so or did not
     answer: the records that name one of them as a participant stay.
+
+    ``outcomes`` are the candidates among the outcome records and ``finished`` those among the finished records, by
+    their engine keys without the prefix; each replica tests them again as they are when it applies this. ``position``
+    is where the pass goes on, as in CollectCmd.
     """
 
     before_ts: int
     unsettled: tuple[int, ...] = ()
+    outcomes: tuple[bytes, ...] = ()
+    finished: tuple[bytes, ...] = ()
+    position: bytes = b""
+
+
+class RaiseMarkCmd(_Command, frozen=True, array_like=True, gc=False, tag=30):
+    """Nobody reads below ``mark_ts`` (microseconds since the epoch) in this group any more: the garbage mark.
+
+    Everything that is committed at or below it stands in the log before this entry.
+    """
+
+    mark_ts: int
+
+
+class Removal(_Record, frozen=True, array_like=True, gc=False):
+    """The versions of ``key`` from ``oldest_ts`` to ``newest_ts``, both included."""
+
+    key: bytes
+    newest_ts: int
+    oldest_ts: int
+
+
+class CollectCmd(_Command, frozen=True, array_like=True, gc=False, tag=31):
+    """Remove versions that no read at or above the garbage mark can see.
+
+    They are named, not computed by each replica: a replica applies several entries against one view from before all of
+    them, and where it makes such a cut differs from replica to replica. ``versions`` and ``size``, in bytes, are how
+    much that is. ``position`` is where the pass over the group goes on, empty at its end: then ``ended_ts`` is when
+    (microseconds since the epoch), and ``pass_mark_ts`` the mark up to which no garbage is left.
+    """
+
+    removed: tuple[Removal, ...]
+    versions: int
+    size: int
+    position: bytes
+    pass_mark_ts: int = 0
+    ended_ts: int = 0
 
 
 # Moves of ranges between groups: spanstore.placement has the protocol. ``move`` is the number of the job.
@@ -221,10 +262,14 @@ class CedeCmd(_Command, frozen=True, array_like=True, gc=False, tag=22):
 
 
 class OwnCmd(_Command, frozen=True, array_like=True, gc=False, tag=23):
-    """The group owns the range that it received, and gives out timestamps above ``floor_ts`` only."""
+    """The group owns the range that it received, and gives out timestamps above ``floor_ts`` only.
+
+    ``mark_ts`` is the garbage mark of the group that it comes from: nobody reads the range below it here either.
+    """
 
     move: int
     floor_ts: int
+    mark_ts: int = 0
 
 
 class ClearCmd(_Command, frozen=True, array_like=True, gc=False, tag=24):
@@ -253,7 +298,18 @@ class DigestCmd(_Command, frozen=True, array_like=True, gc=False, tag=40):
 
 MoveCommand = BeginMoveCmd | StageCmd | CedeCmd | OwnCmd | ClearCmd | AbandonCmd
 
-Command = NewLeader | CommitCmd | AbortCmd | PrepareCmd | DecideCmd | GcOutcomesCmd | DigestCmd | MoveCommand
+Command = (
+    NewLeader
+    | CommitCmd
+    | AbortCmd
+    | PrepareCmd
+    | DecideCmd
+    | GcOutcomesCmd
+    | DigestCmd
+    | RaiseMarkCmd
+    | CollectCmd
+    | MoveCommand
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -178,15 +178,26 @@ class MustLogAbort:
     """Nobody knows the attempt: it may still be on its way, so its abort is logged before anyone is told of it."""
 
 
-def judge_inquiry(record: OutcomeRecord | None, attempt: int) -> AlreadyCommitted | AlreadyAborted | MustLogAbort:
+@dataclass(frozen=True, slots=True)
+class TooEarly:
+    """By some clocks the id is as old as records are kept, by others not: ask again when it is by all of them."""
+
+
+def judge_inquiry(
+    record: OutcomeRecord | None, attempt: int, created_ts: int, now: TTInterval, keep_us: int
+) -> AlreadyCommitted | AlreadyAborted | MustLogAbort | TooEarly:
     """Answer a participant that has ``attempt`` prepared and asks how it ended.
 
     The record of a decision stays until each of its participants has applied it, so for one that still has the
-    transaction prepared, no record means no decision, at any age. The caller first rules out that the attempt is in
-    flight at the coordinator itself.
+    transaction prepared, no record means no decision for that attempt, at any age. Of a young id the abort is logged,
+    so that the attempt cannot commit later. Of an old one nothing is logged: no leader starts an attempt of it any
+    more, and a record made now would call an id aborted that may have committed by another attempt long ago. The caller
+    first rules out that the attempt is in flight at the coordinator itself.
     """
     if record is None or (record.state is OutcomeState.ABORTED and record.attempt < attempt):
-        return MustLogAbort()
+        if created_ts + keep_us > now.latest:
+            return MustLogAbort()
+        return AlreadyAborted(attempt) if created_ts + keep_us <= now.earliest else TooEarly()
     if record.state is OutcomeState.COMMITTED and record.attempt == attempt:
         return AlreadyCommitted(record.ts)
     # A prepare of another attempt than the one that committed holds other writes and must not be applied.
@@ -213,10 +224,22 @@ def after_abort(record: OutcomeRecord | None, command: AbortCmd) -> OutcomeRecor
 def collectable(record: OutcomeRecord, before_ts: int, unsettled: Sequence[int] = ()) -> bool:
     """Tell whether a GcOutcomesCmd drops ``record``.
 
-    ``before_ts`` must be at or below ``now.earliest - keep_us`` at the leader that logs the command.
+    ``before_ts`` must be at or below ``now.earliest - keep_us`` at the leader that logs the command, and groups that
+    are not in ``unsettled`` must have said, after that was so, that they have nothing prepared of an id created before
+    ``before_ts``. Then they never will have: see :func:`latest_deadline`.
     """
     old = record.created_ts < before_ts and record.decided_ts < before_ts
     return old and not any(group in unsettled for group in record.participants)
+
+
+def latest_deadline(deadline: int, created_ts: int, keep_us: int) -> int:
+    """Return the deadline that counts for an attempt whose own is ``deadline`` (0: none).
+
+    No attempt commits or is prepared when its id is as old as records are kept: by then the record of how the id ended
+    may be gone, and whoever asks is told that it has ended.
+    """
+    last = created_ts + keep_us - 1
+    return min(deadline, last) if deadline else last
 
 
 # The participant.
@@ -312,7 +335,8 @@ ABSENT = 0
 class ExpectVersion(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """The newest version of ``key``, a delete included, was committed at ``ts``; for :data:`ABSENT`, there is no row.
 
-    This is how an optimistic transaction validates a read (F1, section 5.1).
+    This is how an optimistic transaction validates a read (F1, section 5.1). Of a delete that was collected nobody
+    knows the timestamp: it fails then, and the transaction reads again and finds no row.
     """
 
     key: bytes
@@ -334,7 +358,7 @@ class ExpectAbsent(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3
 class ExpectUnchangedRange(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     """No version in ``[start, end)``, deletes included, is newer than ``since_ts``.
 
-    Only true above the garbage mark: whoever evaluates it refuses a ``since_ts`` below with SNAPSHOT_TOO_OLD.
+    It cannot be known below the garbage mark, and fails there like one that does not hold: ABORTED, read again.
     """
 
     start: bytes
@@ -373,15 +397,24 @@ def evaluate(
     preconditions: Sequence[Precondition],
     latest: Callable[[bytes], tuple[int, bool] | None],
     newest_in_range: Callable[[bytes, bytes], int],
+    mark_ts: int = 0,
 ) -> Failure | None:
     """Return the first of ``preconditions`` that fails, None if all hold. The caller holds locks on all of their keys.
 
     ``latest`` gives the commit timestamp of a key's newest version and whether it is a row (not a delete), or None if
     there is no version; ``newest_in_range`` gives the newest commit timestamp in a range, 0 if there is none.
+    ``mark_ts`` is the garbage mark: deletes at or below it may have left no trace, so that nobody can tell any more
+    whether a range has changed since a timestamp below it. Such a test fails, like one of a range that has changed.
     """
     for precondition in preconditions:
         match precondition:
             case ExpectUnchangedRange(start, end, since_ts):
+                if since_ts < mark_ts:
+                    message = (
+                        f"range {start.hex()} to {end.hex()} was read at {since_ts}, which lies below the garbage mark "
+                        f"{mark_ts}: deletes since then may have left no trace"
+                    )
+                    return Failure(Code.ABORTED, message, start)
                 newest = newest_in_range(start, end)
                 if newest > since_ts:
                     message = f"range {start.hex()} to {end.hex()} was read at {since_ts} and changed at {newest}"

@@ -8,9 +8,11 @@ otherwise the same workloads, faults and checkers that the whole code passes. Th
 not caught means that a workload or a nemesis is too tame.
 """
 
-from spanstore.testing.mutations import moves, replication, transactions, transfers
+from spanstore.testing.mutations import garbage, moves, replication, transactions, transfers
 from spanstore.testing.mutations.mutation import Mutation, try_seed
 
-MUTATIONS: tuple[Mutation, ...] = replication.MUTATIONS + transactions.MUTATIONS + moves.MUTATIONS + transfers.MUTATIONS
+MUTATIONS: tuple[Mutation, ...] = (
+    replication.MUTATIONS + transactions.MUTATIONS + moves.MUTATIONS + transfers.MUTATIONS + garbage.MUTATIONS
+)
 
 __all__ = ["MUTATIONS", "Mutation", "try_seed"]

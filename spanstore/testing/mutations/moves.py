@@ -34,7 +34,7 @@ def _own_before_cede() -> Any:
                 copy = await mover._calls.begin(row.job)
                 if copy is not None:
                     await mover._calls.stage(row.job, copy, replace(copy.progress, stage=CopyStage.READY))
-                    await mover._calls.own(row.job, mover._client.strong_timestamp())
+                    await mover._calls.own(row.job, mover._client.strong_timestamp(), 0)
                     await asyncio.sleep(_OVERLAP_S)
             return await step(mover, row)
 

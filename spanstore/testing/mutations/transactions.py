@@ -7,6 +7,8 @@ from typing import Any
 
 from spanstore.client import transaction
 from spanstore.client.twophase import Plan
+from spanstore.group import storage
+from spanstore.group.leader_reads import LeaderReads
 from spanstore.group.lock_queue import Parked
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import Commit, Outcome, OutcomeReply, Prepare, TxnWork
@@ -102,7 +104,7 @@ def _executed_twice() -> Iterator[None]:
 
 
 def _reads_below_undecided() -> Any:
-    return replaced(Tenure, "_undecided_below", lambda _: lambda *arguments: False)
+    return replaced(LeaderReads, "_undecided_below", lambda _: lambda *arguments: None)
 
 
 def _safe_time_runs_ahead() -> Any:
@@ -143,7 +145,8 @@ def _held_unverified() -> Any:
 def _aborted_from_ignorance() -> Any:
     def change(outcome: Callable[..., None]) -> Callable[..., None]:
         def broken(tenure: Tenure, ticket: Ticket, request: Outcome) -> None:
-            unknown = tenure._outcome_record(request.txn) is None and not tenure._flights.has(request.txn.unique)
+            recorded = storage.load_outcome(tenure._view(), tenure.group, request.txn)
+            unknown = recorded is None and not tenure._flights.has(request.txn.unique)
             if unknown and not request.peek:
                 tenure._out.send(ticket.reply, OutcomeReply(False, 0, request.txn.attempt))
             else:
@@ -160,7 +163,7 @@ def _tested_before_locks() -> Iterator[None]:
 
     def early(lock_for_work: Callable[..., None]) -> Callable[..., None]:
         def broken(tenure: Tenure, ticket: Ticket, work: TxnWork, policy: Any) -> None:
-            failure = outcomes.evaluate(work.preconditions, tenure._latest, tenure._newest_in_range)
+            failure = outcomes.evaluate(work.preconditions, *storage.newest_of(tenure._view(), tenure.group))
             if failure is not None:
                 tenure._kill(work.txn.unique, failure.message)
                 raise failure.error()

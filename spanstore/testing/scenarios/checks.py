@@ -8,16 +8,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from f1common.ids import UNIQUE_BYTES
+from spanstore.mvcc.placeholders import fill
 from spanstore.paxos.configuration import decode_configuration
 from spanstore.testing.checkers import Applied, Installed, Violation
 from spanstore.testing.cluster import SimCluster
 from spanstore.txn.commands import (
     AbandonCmd,
     AbortCmd,
+    ClearCmd,
+    CollectCmd,
     CommitCmd,
     DecideCmd,
     OwnCmd,
     PrepareCmd,
+    RaiseMarkCmd,
+    Removal,
     StageCmd,
     Write,
     decode_command,
@@ -53,6 +58,9 @@ class _Log:
     """Participant: how prepared attempts ended here."""
     newest: dict[bytes, int] = field(default_factory=dict)
     pieces: dict[int, int] = field(default_factory=dict)
+    rows: dict[bytes, dict[int, bool]] = field(default_factory=dict)
+    """All versions that there are by now, and whether each is a row (not a delete)."""
+    mark_ts: int = 0
 
     def apply(self, index: int, entry: bytes) -> None:
         match decode_command(entry):
@@ -71,8 +79,18 @@ class _Log:
                 self._decide(index, command)
             case StageCmd() as command:
                 self._receive(command)
-            case OwnCmd(move=move) | AbandonCmd(move=move):
+            case OwnCmd(move=move, mark_ts=mark_ts):
                 self.pieces[move] = _NO_MORE
+                self.mark_ts = max(self.mark_ts, mark_ts)
+            case AbandonCmd(move=move):
+                self.pieces[move] = _NO_MORE
+            case ClearCmd(start=start, end=end):
+                self._clear(start, end)
+            case RaiseMarkCmd(mark_ts=mark_ts):
+                self.mark_ts = max(self.mark_ts, mark_ts)
+            case CollectCmd() as command:
+                for removal in command.removed:
+                    self._remove(index, removal)
             case _:
                 pass  # it decides nothing
 
@@ -85,9 +103,18 @@ class _Log:
         for key, value in command.outcomes:
             record = decode_outcome(value)
             self.decided[key[-UNIQUE_BYTES:]] = (record.attempt, record.ts or None)
-        for key, _ in command.versions:
+        if command.clear is not None:
+            self._clear(*command.clear)
+        for key, value in command.versions:
             row, ts = key[: -_TS_BYTES - 1], (1 << 64) - 1 - int.from_bytes(key[-_TS_BYTES:], "big")
             self.newest[row] = max(self.newest.get(row, 0), ts)
+            self.rows.setdefault(row, {})[ts] = value[:1] != b"\x00"
+
+    def _clear(self, start: bytes, end: bytes) -> None:
+        for row, versions in self.rows.items():
+            stored = {ts: row + b"\x00" + ((1 << 64) - 1 - ts).to_bytes(_TS_BYTES, "big") for ts in versions}
+            for ts in [ts for ts, key in stored.items() if start <= key < end]:
+                del versions[ts]
 
     def _decides(self, unique: bytes, attempt: int, ts: int | None) -> bool:
         """Take in a decision; tell whether it counts."""
@@ -110,11 +137,30 @@ class _Log:
             self._write(index, prepared.writes, command.commit_ts)
 
     def _write(self, index: int, writes: tuple[Write, ...], ts: int) -> None:
+        if writes and ts <= self.mark_ts:
+            self._wrong(index, f"writes at {ts}, below the garbage mark {self.mark_ts}")
         for write in writes:
+            key = write.key if write.key_offset < 0 else fill(write.key, write.key_offset, None, (), ts)[0]
+            self.rows.setdefault(key, {})[ts] = write.value is not None
             before = self.newest.get(write.key, 0)
             if write.key_offset < 0 and ts <= before:
                 self._wrong(index, f"writes {write.key!r} at {ts}, but the log wrote it at {before} before")
             self.newest[write.key] = max(before, ts)
+
+    def _remove(self, index: int, removal: Removal) -> None:
+        """Nobody who reads at or above the mark may see a difference."""
+        versions = self.rows.get(removal.key, {})
+        before = max((ts for ts in versions if ts <= self.mark_ts), default=0)
+        seen = before if versions.get(before) else 0
+        for ts in [ts for ts in versions if removal.oldest_ts <= ts <= removal.newest_ts]:
+            if ts > self.mark_ts:
+                self._wrong(index, f"removes {removal.key!r} of {ts}, above the garbage mark {self.mark_ts}")
+            del versions[ts]
+        after = max((ts for ts in versions if ts <= self.mark_ts), default=0)
+        left = after if versions.get(after) else 0
+        if seen != left:
+            text = f"removes from {removal.key!r} what is read at the garbage mark {self.mark_ts}"
+            self._wrong(index, f"{text}: {seen} before, {left} after")
 
     def _wrong(self, index: int, what: str) -> None:
         self.violations.append(Violation(DECISIONS, f"entry {index} of group {self.group} {what}"))

@@ -35,10 +35,14 @@ FENCE = "fence"
 NAMED = "named commit"
 LOCKED = "locked read"
 STALE = "stale_read"
+EXPIRY = "expiry"
+PINNED = "pinned read"
 
 _PAST_US = 1_000_000
 _MAX_FENCE_US = 60_000
 _QUICK_S = 0.3
+_SKEW_US = 200_000
+"""More than clocks differ in any scenario."""
 
 
 @dataclass(slots=True)
@@ -58,11 +62,20 @@ class _Named:
 class CommitsWorkload:
     """Blind and conditional commits of one to three keys, in one group or several."""
 
-    def __init__(self, keys: Sequence[bytes], servers: Sequence[str], *, pause_us: int = 20_000) -> None:
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        servers: Sequence[str],
+        *,
+        pause_us: int = 20_000,
+        outcome_keep_us: int = 3_600_000_000,
+    ) -> None:
         self.keys = sorted(keys)
+        self._outcome_keep_us = outcome_keep_us
         self._servers = list(servers)
         self._pause_us = pause_us
         self._values = 0
+        self._pins = 0
         self._named: dict[bytes, _Named] = {}
         self._resolved: dict[bytes, tuple[int | None, int]] = {}
         self._violations: list[Violation] = []
@@ -93,6 +106,10 @@ class CommitsWorkload:
                 op = await history.run(process, kind, look(kv, rng.choice(self.keys)))
             elif choice < 0.6:
                 op = await history.run(process, NAMED, self._commit(kv, rng))
+            elif choice < 0.65 and self._named:
+                op = await history.run(process, "late question", self._ask_late(kv, rng))
+            elif choice < 0.7 and newest_ts:
+                op = await history.run(process, READ_AT, self._pinned_read(kv, rng, process, newest_ts))
             elif choice < 0.85 or not newest_ts:
                 some = rng.sample(self.keys, rng.randint(1, len(self.keys)))
                 op = await history.run(process, "read", strong_read(client, some))
@@ -228,12 +245,75 @@ class CommitsWorkload:
 
     async def _ask(self, client: SpanClient, named: _Named) -> int | None:
         """Return the commit timestamp or None for an abort, and note it."""
-        decision = await client.outcome(named.id, named.attempt)
+        try:
+            decision = await client.outcome(named.id, named.attempt)
+        except F1Error as error:
+            if error.code is not Code.EXPIRED:
+                raise
+            self._check_expired(client, named)
+            text = f"nobody knows any more what became of it: {error.message}"
+            raise F1Error(Code.UNKNOWN_OUTCOME, text) from error
         if decision.committed:
             named.committed.add(decision.ts)
             return decision.ts
         named.refused.append("outcome: aborted")
         return None
+
+    def _ask_late(self, kv: SpanKv, rng: random.Random) -> Callable[[Attempt], Awaitable[None]]:
+        """Ask about some commit of before, perhaps when nobody remembers it any more."""
+        named = rng.choice(list(self._named.values()))
+        number = named.attempt
+
+        async def body(attempt: Attempt) -> None:
+            try:
+                decision = await kv.client.outcome(named.id, number, peek=True)
+            except F1Error as error:
+                if error.code is Code.EXPIRED:
+                    self._check_expired(kv.client, named)
+                raise
+            if decision.committed:
+                named.committed.add(decision.ts)
+            elif decision.committed is False and named.committed and named.attempt == number:
+                message = f"commit {named.id.unique.hex()} committed at {named.committed}, and is called aborted now"
+                self._violations.append(Violation(EXACTLY_ONCE, message))
+
+        return body
+
+    def _pinned_read(
+        self, kv: SpanKv, rng: random.Random, process: int, ts: int
+    ) -> Callable[[Attempt], Awaitable[int]]:
+        """Pin a timestamp, let versions below it grow old, and read there: what is pinned stays readable."""
+        ttl_s = rng.choice((0.2, 1.0, 3.0))
+        wait_s = rng.random() * 1.5 * ttl_s
+
+        async def body(attempt: Attempt) -> int:
+            self._pins += 1
+            name = f"{process}-{self._pins}"
+            pin = await kv.client.pins.add(name, ts, ttl_s=ttl_s)
+            await asyncio.sleep(wait_s)
+            if rng.random() < 0.5:
+                pin = await kv.client.pins.refresh(name, ttl_s=ttl_s)
+                await asyncio.sleep(rng.random() * ttl_s)
+            try:
+                values = (await kv.client.read(self.keys, timestamp=ts, anywhere=rng.random() < 0.5)).values()
+            except F1Error as error:
+                # Whoever reads the pins has a clock no further ahead than this one's by the bound.
+                if error.code is Code.SNAPSHOT_TOO_OLD and kv.client.strong_timestamp() < pin.expires_ts - _SKEW_US:
+                    self._violations.append(Violation(PINNED, f"pin {name} of {ts} does not hold: {error}"))
+                raise
+            for key, value in zip(self.keys, values, strict=True):
+                attempt.read(key, value)
+            await kv.client.pins.remove(name)
+            return ts
+
+        return body
+
+    def _check_expired(self, client: SpanClient, named: _Named) -> None:
+        """An outcome is kept for as long as it is said to be."""
+        age_us = client.strong_timestamp() - named.id.created_ts
+        if age_us < self._outcome_keep_us:
+            message = f"commit {named.id.unique.hex()} expired after {age_us} us"
+            self._violations.append(Violation(EXPIRY, message))
 
     def _judge(self, named: _Named) -> None:
         """Hold everything that was said about an attempt against each other."""
@@ -254,12 +334,20 @@ class CommitsWorkload:
         for op in history.ops:
             named = self._of(op)
             if op.status is Status.UNKNOWN and named is not None:
+                expired: list[bool] = []
 
-                async def body(attempt: Attempt, named: _Named = named) -> None:
-                    await self._ask(kv.client, named)
+                async def body(attempt: Attempt, named: _Named = named, expired: list[bool] = expired) -> None:
+                    try:
+                        await self._ask(kv.client, named)
+                    except F1Error as error:
+                        if error.code is not Code.UNKNOWN_OUTCOME:
+                            raise
+                        expired.append(True)
 
                 done = await persist(history, "outcome", body)
                 self._judge(named)
+                if expired and not named.committed:
+                    continue  # nobody will ever say; the reads may tell
                 ts = next(iter(sorted(named.committed)), None)
                 self._resolved[named.id.unique] = (ts, done.return_us)
         return await read_all(client, history, self.keys)

@@ -91,7 +91,9 @@ def make_workload(scenario: Scenario, keys: list[bytes], servers: list[str]) -> 
         case "list_append":
             return ListAppendWorkload(keys[:5], pause_us=scenario.pause_us)
         case "commits":
-            return CommitsWorkload(keys, servers, pause_us=scenario.pause_us)
+            # Servers' clocks may be ahead of the clients'.
+            keep_us = scenario.outcome_keep_ms * 1000 - 2 * scenario.clock_bound_us
+            return CommitsWorkload(keys, servers, pause_us=scenario.pause_us, outcome_keep_us=keep_us)
         case name:
             raise F1Error(Code.INVALID_ARGUMENT, f"there is no workload {name}")
 

@@ -72,6 +72,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_batch_bytes: int = 1 << 20
     txn_idle_ms: int = 10_000
     digest_every_ms: int = 10_000
+    version_keep_ms: int = 3_600_000
+    outcome_keep_ms: int = 3_600_000
 
     clock_bound_us: int = 0
     max_drift_ppm: int = 0
@@ -129,6 +131,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             txn_idle_ms=self.txn_idle_ms,
             transfer_chunk_bytes=self.transfer_chunk_bytes,
             transfer_bytes_per_s=self.transfer_bytes_per_s,
+            version_keep_ms=self.version_keep_ms,
+            outcome_keep_ms=self.outcome_keep_ms,
         )
 
     def world(self, tolerated: tuple[type[BaseException], ...]) -> WorldConfig:
@@ -162,6 +166,7 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
     bound_us = rng.choice((0, 0, 500, 5_000, 50_000))
     min_us, extra_us = rng.choice(((100, 150), (100, 150), (50, 20), (1_000, 3_000), (5_000, 10_000)))
     lossy = rng.random() < 0.6
+    version_keep_ms, outcome_keep_ms = _draw_windows(random.Random(f"{seed}/windows"))
     return Scenario(
         seed=seed,
         workload=workload or drawn,
@@ -177,6 +182,8 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         log_keep_entries=rng.choice((10_000, 0, 20)),
         max_batch_bytes=rng.choice((1 << 20, 4096)),
         txn_idle_ms=rng.choice((500, 3_000)),
+        version_keep_ms=version_keep_ms,
+        outcome_keep_ms=outcome_keep_ms,
         clock_bound_us=bound_us,
         max_drift_ppm=rng.choice((0, 9_000)),
         link_min_us=min_us,
@@ -192,6 +199,11 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         fault_duration_us=rng.choice((50_000, 500_000, 2_000_000)),
         max_down=rng.choice((None, (servers - 1) // 2)),
     ).with_transfers(rng)
+
+
+def _draw_windows(rng: random.Random) -> tuple[int, int]:
+    """Draw how long versions and outcomes are kept, in ms: as in production, or so short that they go in the run."""
+    return rng.choice((3_600_000, 3_600_000, 300, 800, 1_500)), rng.choice((3_600_000, 3_600_000, 1_500, 3_000))
 
 
 def _rate(rng: random.Random, lossy: bool) -> int:

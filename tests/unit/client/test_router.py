@@ -128,7 +128,8 @@ def test_servers_are_told_how_long_the_caller_waits() -> None:
     async def main(router: Router, tier: Tier) -> None:
         await router.send(1, ping, 9.0)
         first, second = (request.timeout_ms for request in tier.requests)
-        assert 8_900 <= first <= 9_000 and second < first - 1_900
+        # A little less, so that a server can say why it could not before the caller is gone.
+        assert 8_500 <= first <= 8_600 and second < first - 1_800
 
     route(lambda server, request: LOST if server == "s1" else committed(7), main)
 

@@ -32,9 +32,8 @@ def test_a_prepared_transaction_keeps_its_first_timestamp() -> None:
     safe.begin(b"t", 500)
     safe.begin(b"t", 800)
     assert safe.safe_ts(NOW, 5000) == 499
-    assert safe.may_commit_at_or_below(b"t", 500)
-    assert not safe.may_commit_at_or_below(b"t", 499)
-    assert not safe.may_commit_at_or_below(b"other", 5000)
+    assert safe.held_ts(b"t") == 500
+    assert safe.held_ts(b"other") is None
 
 
 def test_a_transaction_that_begins_again_after_its_end_counts_again() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,11 @@ from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import WriteBatch
 from spanstore.engine.keyspace import data_prefix
+from spanstore.group.garbage import Collected, put_collected
 from spanstore.mvcc.versions import put_version, scan_versions, version_key
 from spanstore.scan.cursor import ScanCursor
 from spanstore.scan.plan import Column, ColumnType, Operator, Predicate, ScanPlan, Source
+from spanstore.testing.mutations.garbage import scan_below_the_mark
 from tests.unit.scan.store import (
     GROUP,
     RAW,
@@ -233,3 +236,26 @@ def test_a_scan_agrees_with_a_range_read() -> None:
         table = table_of(steps_of(engine, plan(columns, timestamp=ts, batch_rows=7)))
         assert [key(1, i) for i in table.column("i").to_pylist()] == read
     assert data_prefix(GROUP) == b"\x00\x03\x10"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_step_in_a_view_whose_mark_has_passed_the_timestamp_is_refused(broken: bool) -> None:
+    """Between two steps the rest of the rows is collected: without a look at the mark they would just be missing."""
+    versions = [(key(n), ts, b"%d" % ts) for n in range(10) for ts in (5, 8)]
+    engine = engine_with(versions)
+    cursor = ScanCursor(plan(timestamp=5), lambda: 0, max_rows=4)
+    with engine.snapshot() as reader:
+        assert cursor.step(reader).rows == 4
+    batch = WriteBatch()
+    for n in range(4, 10):
+        batch.delete(version_key(GROUP, key(n), 5))
+    put_collected(batch, GROUP, Collected(mark_ts=8))
+    asyncio.run(engine.commit(batch))
+    with scan_below_the_mark() if broken else nullcontext(), engine.snapshot() as reader:
+        if broken:
+            assert cursor.step(reader).rows == 0
+            return
+        with pytest.raises(F1Error) as caught:
+            cursor.step(reader)
+    assert caught.value.code is Code.SNAPSHOT_TOO_OLD
+    assert caught.value.details["mark"] == "8"

@@ -5,13 +5,14 @@ import io
 import json
 
 import msgspec
+import pytest
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.placement.range_map import spread_tables
 from spanstore.tools.ranges import leaders_of, range_rows, readable, to_csv
-from spanstore.tools.status import summarise
+from spanstore.tools.status import _print_tables, holder_text, summarise
 
 
 def group(
@@ -58,6 +59,39 @@ def test_servers_and_groups_are_put_together() -> None:
     # Nobody leads group 1 with a lease: the replica that is furthest along speaks for it.
     assert (one.leader, one.chosen, one.behind, one.safe_lag_ms) == ("", 9, {"span-b1": 2}, 250)
     assert (status.cluster_id, status.safe_lag_ms) == ("c", 250)
+
+
+def test_the_holder_of_safe_time_is_named_with_its_age() -> None:
+    leading = group(1, "leader", lease=True)
+    leading.safe_holder, leading.safe_holder_ts = "ab", 1_000_001
+    reply = pb.StatusReply(name="a", now_latest=1_250_001, groups=[group(0, "leader", lease=True), leading])
+    reply.groups[0].safe_ts = 1_200_000
+    status = summarise({"h:1": reply})
+    assert (status.safe_group, status.safe_lag_ms) == (1, 250.001)
+    assert (status.groups[1].safe_holder, status.groups[1].safe_holder_age_ms) == ("ab", 250)
+    assert holder_text(status.groups[1]) == "ab (0.2 s)"
+    assert holder_text(status.groups[0]) == ""
+
+
+def test_what_was_collected_is_told() -> None:
+    leading = group(1, "leader", lease=True)
+    leading.mark_ts, leading.removed_versions, leading.removed_bytes = 750_000, 7, 700
+    leading.forgotten_outcomes, leading.collecting_passes, leading.last_pass_ts = 3, 2, 999_000
+    reply = pb.StatusReply(name="a", now_latest=1_250_000, groups=[leading, group(0)])
+    zero, one = summarise({"h:1": reply}).groups
+    assert (one.mark_ts, one.mark_age_ms, one.removed_versions, one.removed_bytes) == (750_000, 500, 7, 700)
+    assert (one.forgotten_outcomes, one.collecting_passes, one.last_pass_ts) == (3, 2, 999_000)
+    assert (zero.mark_ts, zero.mark_age_ms) == (0, 0)
+
+
+def test_tables_have_no_column_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_tables(summarise({name: answer for name, answer in ANSWERS.items() if name != "h:3"}))
+    head = capsys.readouterr().out.splitlines()[1]
+    assert head.split() == ["server", "zone", "address", "leads", "commits", "MiB", "used"]
+    _print_tables(summarise(ANSWERS))
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split()[-1] == "remark"
+    assert "connection refused" in out
 
 
 def test_nobody_answers() -> None:

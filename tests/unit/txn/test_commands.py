@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from f1common.errors import Code, F1Error
 from spanstore.txn.commands import (
     AbortCmd,
+    CollectCmd,
     Command,
     CommitCmd,
     DecideCmd,
@@ -14,6 +15,8 @@ from spanstore.txn.commands import (
     LockRecord,
     NewLeader,
     PrepareCmd,
+    RaiseMarkCmd,
+    Removal,
     TxnRef,
     Write,
     decode_command,
@@ -30,6 +33,8 @@ write = st.builds(
 )
 writes = st.lists(write, max_size=4).map(tuple)
 lock = st.builds(LockRecord, short, st.one_of(st.none(), short), st.sampled_from(LockMode))
+names = st.lists(short, max_size=3).map(tuple)
+removal = st.builds(Removal, short, ts, ts)
 commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(NewLeader, ts, st.text(max_size=9), ts),
     st.builds(CommitCmd, txn, ts, writes, st.lists(group, max_size=3).map(tuple), ts),
@@ -38,7 +43,9 @@ commands: st.SearchStrategy[Command] = st.one_of(
         PrepareCmd, txn, ts, st.builds(Priority, ts, short), writes, st.lists(lock, max_size=4).map(tuple), group, ts
     ),
     st.builds(DecideCmd, txn, st.one_of(st.none(), ts), ts),
-    st.builds(GcOutcomesCmd, ts, st.lists(group, max_size=3).map(tuple)),
+    st.builds(GcOutcomesCmd, ts, st.lists(group, max_size=3).map(tuple), names, names, short),
+    st.builds(RaiseMarkCmd, ts),
+    st.builds(CollectCmd, st.lists(removal, max_size=3).map(tuple), ts, ts, short, ts, ts),
 )
 
 
@@ -66,7 +73,9 @@ REF = TxnRef(b"root", b"u", 7, 2)
             "980494c404726f6f74c401750702 08 9207c40175 90 9193c40161c4016204 00 63",
         ),
         (DecideCmd(REF, None, 99), "940594c404726f6f74c401750702 c0 63"),
-        (GcOutcomesCmd(8, (4,)), "9306089104"),
+        (GcOutcomesCmd(8, (4,), (b"r\x00u",), (b"v",), b"\x12r"), "960608910491c403720075 91c40176 c4021272"),
+        (RaiseMarkCmd(8), "921e08"),
+        (CollectCmd((Removal(b"k", 9, 7),), 2, 40, b"\x10k", 6, 5), "971f9193c4016b0907 02 28 c402106b 06 05"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -80,6 +89,7 @@ def test_bytes_in_a_log_keep_their_meaning(command: Command, data: str) -> None:
 def test_fields_that_were_appended_later_have_defaults() -> None:
     assert decode_command(bytes.fromhex("930594c404726f6f74c401750702c0")) == DecideCmd(REF, None)
     assert decode_command(bytes.fromhex("920608")) == GcOutcomesCmd(8)
+    assert decode_command(bytes.fromhex("9306089104")) == GcOutcomesCmd(8, (4,))
 
 
 @pytest.mark.parametrize(

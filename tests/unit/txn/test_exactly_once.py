@@ -26,6 +26,7 @@ from spanstore.txn.outcomes import (
     FreshPrepare,
     MustLogAbort,
     OutcomeRecord,
+    TooEarly,
 )
 
 CREATED, KEEP, CLOCK_ERROR = 1_000, 150, 15
@@ -64,7 +65,7 @@ class World:
 
     def start(self, attempt: int) -> None:
         if attempt not in self.deadlines:
-            self.deadlines[attempt] = min(self.now + self.rng.randint(20, 120), CREATED + KEEP)
+            self.deadlines[attempt] = outcomes.latest_deadline(self.now + self.rng.randint(20, 120), CREATED, KEEP)
         for group in GROUPS:
             self.send("prepare", group, attempt)
 
@@ -144,13 +145,15 @@ class World:
         if prepared is None or self.log:
             return
         attempt = prepared.txn.attempt
-        match outcomes.judge_inquiry(self.record, attempt):
+        match outcomes.judge_inquiry(self.record, attempt, CREATED, self.tt(), KEEP):
             case AlreadyCommitted(ts):
                 self.send("decide", group, attempt, ts)
             case AlreadyAborted():
                 self.send("decide", group, attempt, None)
             case MustLogAbort():
                 self.log.append(AbortCmd(prepared.txn, "asked for", self.now))
+            case TooEarly():
+                return  # it asks again
 
     def apply(self) -> None:
         match self.log.pop(0):

@@ -29,6 +29,7 @@ from spanstore.txn.outcomes import (
     Precondition,
     Premature,
     Stale,
+    TooEarly,
 )
 
 CREATED = 1_000
@@ -96,19 +97,34 @@ def test_a_record_is_collected_only_when_old_in_both_ways_and_settled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "attempt", "answer"),
+    ("record", "attempt", "young", "old"),
     [
-        (None, 1, MustLogAbort()),
-        (aborted(1), 1, AlreadyAborted(1)),
-        (aborted(3), 1, AlreadyAborted(1)),
-        (aborted(1), 2, MustLogAbort()),
-        (committed(2), 2, AlreadyCommitted(1_100)),
-        (committed(2), 1, AlreadyAborted(1)),
-        (committed(2), 3, AlreadyAborted(3)),
+        (None, 1, MustLogAbort(), AlreadyAborted(1)),
+        (aborted(1), 1, AlreadyAborted(1), AlreadyAborted(1)),
+        (aborted(3), 1, AlreadyAborted(1), AlreadyAborted(1)),
+        (aborted(1), 2, MustLogAbort(), AlreadyAborted(2)),
+        (committed(2), 2, AlreadyCommitted(1_100), AlreadyCommitted(1_100)),
+        (committed(2), 1, AlreadyAborted(1), AlreadyAborted(1)),
+        (committed(2), 3, AlreadyAborted(3), AlreadyAborted(3)),
     ],
 )
-def test_judge_inquiry(record: OutcomeRecord | None, attempt: int, answer: object) -> None:
-    assert outcomes.judge_inquiry(record, attempt) == answer
+def test_judge_inquiry(record: OutcomeRecord | None, attempt: int, young: object, old: object) -> None:
+    """Nothing is logged about an old id: it may have committed by another attempt, whose record is gone."""
+    assert outcomes.judge_inquiry(record, attempt, CREATED, YOUNG, KEEP) == young
+    assert outcomes.judge_inquiry(record, attempt, CREATED, OLD, KEEP) == old
+
+
+def test_nothing_is_said_about_an_id_that_is_old_by_some_clocks_only() -> None:
+    """Another leader, whose clock is behind, might start the attempt yet; or the record may be gone."""
+    between = TTInterval(CREATED + KEEP - 1, CREATED + KEEP)
+    assert outcomes.judge_inquiry(None, 1, CREATED, between, KEEP) == TooEarly()
+    assert outcomes.judge_inquiry(committed(1), 1, CREATED, between, KEEP) == AlreadyCommitted(1_100)
+
+
+def test_no_deadline_outlives_the_memory_of_its_id() -> None:
+    assert outcomes.latest_deadline(0, CREATED, KEEP) == CREATED + KEEP - 1
+    assert outcomes.latest_deadline(CREATED + 1, CREATED, KEEP) == CREATED + 1
+    assert outcomes.latest_deadline(CREATED + 9 * KEEP, CREATED, KEEP) == CREATED + KEEP - 1
 
 
 @pytest.mark.parametrize(
