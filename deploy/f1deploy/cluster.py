@@ -94,7 +94,8 @@ class Cluster:
         directory = self.directory
         # Wrong options leave no directory behind.
         merge_overrides((), options.overrides)
-        shape_of(options).check()
+        if not directory.exists():
+            shape_of(options).check()
         directory.create()
         with directory.command_lock():
             spec = self._prepare(options)

@@ -8,6 +8,7 @@ import pytest
 from f1common.errors import Code, F1Error
 from f1deploy.cluster import Cluster, UpOptions, _state_of
 from f1deploy.directory import State
+from f1deploy.spec import Shape, plan
 
 
 def refused(cluster: Cluster, options: UpOptions) -> F1Error:
@@ -21,6 +22,23 @@ def test_impossible_options_leave_no_directory(tmp_path: Path) -> None:
     assert refused(cluster, UpOptions(spanservers=0)).code is Code.INVALID_ARGUMENT
     assert refused(cluster, UpOptions(overrides=["nonsense"])).code is Code.INVALID_ARGUMENT
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (UpOptions(readonly=2), "--readonly 1"),
+        (UpOptions(readonly=1, voters=1), "--voters 3"),
+        (UpOptions(readonly=1, spanservers=5), "--spanservers 4"),
+    ],
+)
+def test_options_that_contradict_a_cluster_name_what_it_has(tmp_path: Path, options: UpOptions, says: str) -> None:
+    cluster = Cluster(tmp_path / "c")
+    cluster.directory.create()
+    numbers = iter(range(20_000, 30_000))
+    cluster.directory.save(plan(Shape(spanservers=4, readonly=1), "c", 0, lambda: next(numbers)))
+    error = refused(cluster, options)
+    assert (error.code, says in error.message) == (Code.FAILED_PRECONDITION, True)
 
 
 def test_a_wrong_setting_can_be_corrected(tmp_path: Path) -> None:
