@@ -257,7 +257,7 @@ def test_nothing_is_collected_while_the_pins_cannot_be_read() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_leaders_change_in_the_middle_of_a_pass(seed: int) -> None:
     """A pass over many rows goes on under the next leader; at the end exactly the newest versions are left."""
-    keys = [tuples.encode((1, n)) for n in range(2_500)]
+    keys = [tuples.encode((1, n)) for n in range(5_000)]
 
     async def main(world: World, cluster: SimCluster, client: SpanClient) -> None:
         for value in (b"1", b"2", b"3"):
