@@ -180,16 +180,14 @@ def pool_of(answers: Sequence[Answer]) -> dict[str, Any] | None:
 def _print_pool(pool: dict[str, Any]) -> None:
     master = pool["master"]
     typer.echo(f"master {master['address']} {master['state']}, list {master['version']}\n")
-    names = ("slave", "zone", "address", "state", "running", "")
-    rows: list[tuple[Any, ...]] = [
-        tuple(str(slave[key]) for key in ("name", *names[1:5], "reason")) for slave in pool["slaves"]
-    ]
+    names = ("slave", "zone", "address", "state", "running", "reason")
+    rows: list[tuple[Any, ...]] = [tuple(str(slave[key]) for key in ("name", *names[1:])) for slave in pool["slaves"]]
     if rows:
         _print_table(names, rows)
 
 
 def _print(rows: Sequence[dict[str, Any]]) -> None:
-    names = ("f1server", "zone", "address", "schemas", "cursors", "transactions", "")
+    names = ("f1server", "zone", "address", "schemas", "cursors", "transactions", "error")
     cells: list[tuple[Any, ...]] = [
         (
             row["name"] or "?",
@@ -206,6 +204,9 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_table(names: Sequence[str], cells: list[tuple[Any, ...]]) -> None:
+    if not any(row[-1] for row in cells):
+        # The last column says what is wrong.
+        names, cells = names[:-1], [row[:-1] for row in cells]
     out = io.StringIO()
     write_table(out.write, [pb.ColumnInfo(name=name, type="STRING") for name in names], [cells])
     typer.echo(out.getvalue().rpartition("(")[0])
