@@ -18,6 +18,7 @@ from spanstore.placement.draining import why_not
 from spanstore.placement.orders import decode_move, encode_move, order_key, order_range
 
 _PAUSE_S = 0.5
+_ELECTION_S = 20.0
 
 
 class ServerAdmin:
@@ -187,13 +188,21 @@ class ServerAdmin:
         await self._client.commit([Write(standing_key(server), encode_standing(standing))])
 
     async def _members(self) -> list[Members]:
-        """Return the members of all groups as their leaders have them. Raises UNAVAILABLE while one has no leader."""
-        found = {members.group: members for members in await self._groups.all_members() if members.leader}
-        silent = [str(number) for number in sorted((await self.directory()).groups) if number not in found]
-        if silent:
-            text = f"groups {', '.join(silent)} have no leader at present, so nobody knows their members; retry"
-            raise F1Error(Code.UNAVAILABLE, text, retryable=True)
-        return list(found.values())
+        """Return the members of all groups as their leaders have them, once each has one: an election takes seconds.
+
+        Raises UNAVAILABLE if one stays without.
+        """
+        end = asyncio.get_running_loop().time() + min(self._timeout_s, _ELECTION_S)
+        while True:
+            found = {members.group: members for members in await self._groups.all_members() if members.leader}
+            silent = [str(number) for number in sorted((await self.directory()).groups) if number not in found]
+            if not silent:
+                return list(found.values())
+            text = f"groups {', '.join(silent)} have no leader at present, so nobody knows their members"
+            if asyncio.get_running_loop().time() >= end:
+                raise F1Error(Code.UNAVAILABLE, f"{text}; retry", retryable=True)
+            self._progress(text)
+            await asyncio.sleep(_PAUSE_S)
 
     async def _states(self, directory: Directory) -> list[ServerState]:
         answers = await self._client.status()
