@@ -80,6 +80,8 @@ class SimCluster:
         self.engines: dict[str, MemoryEngine] = {}
         self.transfers = 0
         """How often the state of a replica was installed from another."""
+        self.next_absence_us = 0
+        """When a server may be absent again (:mod:`spanstore.testing.scenarios.faults`)."""
         self.resumed = 0
         """How often a server started whose replica had the records of such a state, and some of the rows."""
         self.first_map = spread_tables(self.groups, TABLES)

@@ -208,6 +208,9 @@ def _strike(world: World, cluster: SimCluster, fault: OwnFault) -> None:
             world.crash(node, silent=True)
             world.net.later(duration_us, _boot, world, node)
         case Absence(node, duration_us):
+            if world.now_us() < cluster.next_absence_us:
+                return  # one at a time, and one that was absent comes back to the others before the next one goes
+            cluster.next_absence_us = world.now_us() + 2 * duration_us
             others = [name for name in sorted(world.nodes) if name != node]
             _cut(world, [pair for other in others for pair in ((node, other), (other, node))], duration_us)
         case Bounce(node):

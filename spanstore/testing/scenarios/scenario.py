@@ -103,11 +103,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if rng.randrange(3):
             return self
         return self.with_(
-            log_keep_entries=min(self.log_keep_entries, 20),
-            log_hold_entries=rng.choice((20, 100)),
+            log_keep_entries=min(self.log_keep_entries, 5),
+            log_hold_entries=rng.choice((10, 40)),
             transfer_chunk_bytes=rng.choice((200, 1_000, 512 << 10)),
             transfer_bytes_per_s=rng.choice((0, 30_000, 100_000)),
-            faults=(*self.faults, ("absence", rng.randint(1, 3))),
+            faults=(*self.faults, ("absence", rng.randint(3, 10))),
         )
 
     def rng(self, purpose: str) -> random.Random:
