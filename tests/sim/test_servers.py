@@ -9,9 +9,10 @@ import pytest
 
 from f1common.config import ClusterSection
 from f1common.errors import Code, F1Error
-from spanstore.client import SpanClient, Write
+from spanstore.client import SpanClient, Write, servers
 from spanstore.client.groups import GroupAdmin
 from spanstore.client.servers import ServerAdmin
+from spanstore.placement.directory import Standing, encode_standing
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim.world import World, WorldConfig, run_sim
 
@@ -91,7 +92,9 @@ async def refusal(work: Awaitable[object]) -> F1Error:
 async def ended(made: Bench) -> None:
     """Wait until span-c has ended because it was removed, and see that nobody else has ended."""
     node = made.world.nodes["span-c"]
-    while node.exit is None:
+    for _ in range(200):
+        if node.exit is not None:
+            break
         await asyncio.sleep(0.1)
     error, node.exit = node.exit, None
     assert isinstance(error, F1Error)
@@ -154,6 +157,17 @@ async def remove_a_dead_one(world: World) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dead_server_is_replaced_and_does_no_harm_when_it_comes_back(seed: int) -> None:
     run_sim(remove_a_dead_one, seed, ENDS)
+
+
+def test_a_server_whose_removal_is_not_kept_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that deletes the row of a removed server, and no more, has it back as soon as it is started."""
+
+    def forgetful(standing: Standing) -> bytes:
+        return encode_standing(Standing.SERVING if standing is Standing.REMOVED else standing)
+
+    monkeypatch.setattr(servers, "encode_standing", forgetful)
+    with pytest.raises(AssertionError):
+        run_sim(remove_a_dead_one, 0, ENDS)
 
 
 async def refusals(world: World) -> None:
