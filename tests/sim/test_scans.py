@@ -10,6 +10,7 @@ from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
 from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient, Write
 from spanstore.testing.cluster import ClusterConfig, SimCluster
+from spanstore.testing.scenarios.moves import Shuffler
 from spanstore.testing.sim import World, simulate
 from spanstore.testing.sim.nemesis import draw_config, draw_plan, play
 
@@ -73,7 +74,7 @@ async def scan_once(client: SpanClient, acknowledged: dict[Row, int], rng: rando
     return True
 
 
-async def play_scans(world: World, seed: int, faulty: bool) -> int:
+async def play_scans(world: World, seed: int, faulty: bool, moving: bool = False) -> int:
     rng = random.Random(seed)
     cluster = SimCluster(world, ClusterConfig(groups=rng.choice((2, 3))))
     cluster.start()
@@ -86,8 +87,13 @@ async def play_scans(world: World, seed: int, faulty: bool) -> int:
     names = [env.name for env in envs]
     plan = draw_plan(rng, draw_config(rng, max_down=1), cluster.names, 6_000_000, clients=names) if faulty else ()
     nemesis = asyncio.create_task(play(world, plan))
+    if moving:
+        keys = [tuples.encode(row) for row in ((1, 1), (2, 0), (2, 2), (3, 110), (3, 125))]
+        mover = cluster.client(envs[0])
+        shuffler = Shuffler(mover, keys, cluster.groups, random.Random(f"{seed} ranges"))
+        tasks.append(envs[0].spawn(shuffler.run(200_000, stop.is_set)))
     done = 0
-    while not nemesis.done() or done < 5:
+    while not nemesis.done() or done < (8 if moving else 5):
         done += await envs[WRITERS].spawn(scan_once(clients[WRITERS], acknowledged, rng))
         await asyncio.sleep(0.3)
     await nemesis
@@ -115,6 +121,11 @@ def test_scans_without_faults(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_scans_under_faults(seed: int) -> None:
     simulate(lambda world: play_scans(world, seed, True), seed)
+
+
+@pytest.mark.parametrize(("seed", "faulty"), [(200, False), (201, True)])
+def test_scans_while_ranges_move(seed: int, faulty: bool) -> None:
+    simulate(lambda world: play_scans(world, seed, faulty, True), seed)
 
 
 def test_same_seed_is_the_same_run() -> None:

@@ -12,10 +12,12 @@ from f1common.encoding.row import encode_row
 from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import WriteBatch
-from spanstore.engine.keyspace import data_prefix
+from spanstore.engine.keyspace import data_prefix, meta_key
 from spanstore.group.garbage import Collected, put_collected
+from spanstore.group.holding import HOLDINGS
 from spanstore.mvcc.versions import put_version, scan_versions, version_key
-from spanstore.scan.cursor import ScanCursor
+from spanstore.placement.holdings import Holdings, encode_holdings
+from spanstore.scan.cursor import ScanCursor, Step
 from spanstore.scan.plan import Column, ColumnType, Operator, Predicate, ScanPlan, Source
 from spanstore.testing.mutations.garbage import scan_below_the_mark
 from tests.unit.scan.store import (
@@ -259,3 +261,24 @@ def test_a_step_in_a_view_whose_mark_has_passed_the_timestamp_is_refused(broken:
             cursor.step(reader)
     assert caught.value.code is Code.SNAPSHOT_TOO_OLD
     assert caught.value.details["mark"] == "8"
+
+
+def test_a_scan_goes_on_while_its_ranges_are_owned_and_ends_once_they_are_given_away() -> None:
+    """Steps have views of their own: in a later one, rows of a range that moved may have been removed."""
+    engine = engine_with([(key(1, number), 5, b"x") for number in range(4)])
+    scan = plan(ranges=((key(1), key(2)),), batch_rows=1, range_epoch=1)
+    cursor = ScanCursor(scan, lambda: 0)
+
+    def step_after(epoch: int, *owned: tuple[bytes, bytes]) -> Step:
+        batch = WriteBatch()
+        batch.put(meta_key(GROUP, HOLDINGS), encode_holdings(Holdings(epoch, owned)))
+        asyncio.run(engine.commit(batch))
+        with engine.snapshot() as reader:
+            return cursor.step(reader)
+
+    assert step_after(1).rows == 1, "what was owned when the timestamp was settled is not looked at again"
+    assert step_after(2, (key(1), key(2))).rows == 1, "it gave something else away"
+    for owned in ((), ((key(1), key(1, 3)),), ((key(1, 1), key(9)),)):
+        with pytest.raises(F1Error) as caught:
+            step_after(3, *owned)
+        assert caught.value.code is Code.WRONG_RANGE and caught.value.retryable
