@@ -9,6 +9,8 @@ from spanstore.engine.memory import MemoryEngine
 from spanstore.group import storage
 from spanstore.group.group import Group, Outgoing
 from spanstore.group.state import Done, ReplicatedState
+from spanstore.paxos.acceptor import Acceptor
+from spanstore.paxos.core import ReplicaCore
 from spanstore.paxos.leading import Leading
 from spanstore.paxos.lease import Granted, Held
 from spanstore.paxos.messages import LogEntry
@@ -109,7 +111,7 @@ def _promises_after_restart() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(_no_quarantine())
-        stack.enter_context(replaced(Replica, "__init__", change))
+        stack.enter_context(replaced(ReplicaCore, "__init__", change))
         yield
 
 
@@ -156,21 +158,20 @@ def _ignores_previous() -> Any:
     """Entries that follow another previous entry are taken all the same."""
 
     def change(match_log: Callable[..., int | None]) -> Callable[..., int | None]:
-        def broken(replica: Replica, message: Any) -> int | None:
-            found = match_log(replica, message)
+        def broken(replica: Replica, message: Any, now: Any) -> int | None:
+            found = match_log(replica, message, now)
             log = replica._log
             if found is not None or message.prev_index > log.last_index or message.prev_index <= replica._chosen:
                 return found
             for entry in message.entries:
                 if entry.index <= log.last_index:
                     replica._drop_suffix(entry.index)
-                log.append(entry)
-                replica._append.append(entry)
+                replica._take(entry, now)
             return int(message.prev_index) + len(message.entries)
 
         return broken
 
-    return replaced(Replica, "_match_log", change)
+    return replaced(Acceptor, "_match_log", change)
 
 
 def _skips_an_entry() -> Any:
