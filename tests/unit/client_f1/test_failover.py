@@ -211,7 +211,11 @@ def test_a_server_comes_back(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_fails_each_acknowledged_change_happened_once(seed: int) -> None:
-    """SQL and NoSQL while servers die before and after they have done what they should."""
+    """SQL and NoSQL while servers die before and after they have done what they should.
+
+    Whoever meets others again and again goes on under locks, which end with their server: only a commit of that kind
+    may be of unknown outcome, and it happened once or not at all.
+    """
     rng = random.Random(seed)
     busy, no_quorum = F1Error(Code.OVERLOADED, "busy"), F1Error(Code.UNAVAILABLE, "no quorum")
     bad: list[str | F1Error] = ["cut", "cut", "cut after", "cut after", "lost", busy, no_quorum]
@@ -225,6 +229,7 @@ def test_whatever_fails_each_acknowledged_change_happened_once(seed: int) -> Non
 
     acknowledged: Counter[int] = Counter()
     failures: list[f1.Error] = []
+    unknown: Counter[int] = Counter()
 
     with fake_cluster(3) as cluster:
         cluster.put(dict.fromkeys(range(4), 0))
@@ -243,6 +248,11 @@ def test_whatever_fails_each_acknowledged_change_happened_once(seed: int) -> Non
                         else:
                             conn.execute("UPDATE Account SET Balance = Balance + ? WHERE Id = ?", (1, key))
                         acknowledged[key] += 1
+                    except f1.UnknownOutcome as error:
+                        if "may have happened or not: " in str(error):
+                            unknown[key] += 1
+                        else:
+                            failures.append(error)
                     except f1.Error as error:
                         failures.append(error)
 
@@ -255,7 +265,9 @@ def test_whatever_fails_each_acknowledged_change_happened_once(seed: int) -> Non
             thread.join()
         cluster.set_fault(None)
         assert failures == []
-        assert {key: cluster.balances()[key] for key in (0, 1)} == {0: 30, 1: 30}
+        for key in (0, 1):
+            assert acknowledged[key] + unknown[key] == 30
+            assert acknowledged[key] <= cluster.balances()[key] <= 30
         ids = [commit.commit_id for commit in cluster.requests("commit")]
         assert len(ids) == len(set(ids))
         assert len(ids) > 60  # some had to be done again
