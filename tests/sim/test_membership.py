@@ -155,7 +155,7 @@ async def replace_a_dead_voter(world: World) -> int:
     return await load.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_dead_voter_is_replaced_while_writes_go_on(seed: int) -> None:
     assert run_sim(replace_a_dead_voter, seed) > 50
 
@@ -175,7 +175,7 @@ async def rebuild_a_lost_disk(world: World) -> int:
     return await load.check()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_a_lost_disk_is_rebuilt_from_the_others(seed: int) -> None:
     assert run_sim(rebuild_a_lost_disk, seed) > 50
 
@@ -218,7 +218,7 @@ async def whole(
     return voters
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_dead_servers_and_lost_disks_are_made_up_for(seed: int) -> None:
     count, voters = run_sim(heal_by_itself, seed)
     assert count > 50
