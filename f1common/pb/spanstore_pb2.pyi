@@ -1158,7 +1158,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, passes: _Optional[int] = ..., running: _Optional[bool] = ..., position: _Optional[str] = ..., records: _Optional[int] = ..., bytes: _Optional[int] = ..., findings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing", "conditions", "scrub", "damaged_groups", "sync_us", "longest_sync_us", "disk_room_bytes", "home")
+    __slots__ = ("name", "zone", "cluster_id", "version", "now_earliest", "now_latest", "groups", "disk_used_bytes", "disk_map_bytes", "commits", "installing", "conditions", "scrub", "damaged_groups", "sync_us", "longest_sync_us", "disk_room_bytes", "home", "all_damaged")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1177,6 +1177,7 @@ class StatusReply(_message.Message):
     LONGEST_SYNC_US_FIELD_NUMBER: _ClassVar[int]
     DISK_ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
     HOME_FIELD_NUMBER: _ClassVar[int]
+    ALL_DAMAGED_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     cluster_id: str
@@ -1195,7 +1196,8 @@ class StatusReply(_message.Message):
     longest_sync_us: int
     disk_room_bytes: int
     home: str
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ..., conditions: _Optional[_Iterable[str]] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., damaged_groups: _Optional[_Iterable[int]] = ..., sync_us: _Optional[int] = ..., longest_sync_us: _Optional[int] = ..., disk_room_bytes: _Optional[int] = ..., home: _Optional[str] = ...) -> None: ...
+    all_damaged: bool
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., now_earliest: _Optional[int] = ..., now_latest: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., disk_used_bytes: _Optional[int] = ..., disk_map_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., installing: _Optional[_Iterable[_Union[InstallingStatus, _Mapping]]] = ..., conditions: _Optional[_Iterable[str]] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., damaged_groups: _Optional[_Iterable[int]] = ..., sync_us: _Optional[int] = ..., longest_sync_us: _Optional[int] = ..., disk_room_bytes: _Optional[int] = ..., home: _Optional[str] = ..., all_damaged: _Optional[bool] = ...) -> None: ...
 
 class InstallingStatus(_message.Message):
     __slots__ = ("group", "source", "received_bytes", "base_index", "note")

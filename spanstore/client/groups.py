@@ -12,10 +12,11 @@ from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.client import SpanClient
 from spanstore.client.values import KeyRange
-from spanstore.paxos.configuration import server_of
+from spanstore.paxos.configuration import home_of, server_of
 from spanstore.placement.directory import Directory, decode_directory, row_ranges
 
 _PAUSE_S = 0.2
+_MAJORITY_S = 10.0
 
 Progress = Callable[[str], None]
 
@@ -79,10 +80,23 @@ class GroupAdmin:
 
         Raises NOT_FOUND, FAILED_PRECONDITION for a server that is to have none, UNAVAILABLE for one that is silent.
         """
-        if (await self.members(group)).of(server) is None:
+        member = (await self.members(group)).of(server)
+        if member is not None and home_of(member) not in ("", await self._home(server)):
+            # It lived in a data directory that the server has no more.
+            await self._without(group, member)
+            member = None
+        if member is None:
             await self._check_may_join(server)
             await self._step(group, pb.ChangeMembers.ADD, server, await self._home(server), done=Code.ALREADY_EXISTS)
         return await self.members(group)
+
+    async def add_reader(self, group: int, server: str) -> Members:
+        """Give ``server`` a read-only replica. Raises also ALREADY_EXISTS if it votes."""
+        members = await self.members(group)
+        if members.of(server) in members.voters:
+            text = f"{server} votes in group {group}; `f1 group demote {group} {server}` makes it read-only"
+            raise F1Error(Code.ALREADY_EXISTS, text)
+        return await self.add_learner(group, server)
 
     async def _check_may_join(self, server: str) -> None:
         directory = await read_directory(self._client)
@@ -91,6 +105,10 @@ class GroupAdmin:
             raise F1Error(Code.NOT_FOUND, f"the cluster has no spanserver {server!r}; it has {names}")
         if directory.is_draining(server):
             raise F1Error(Code.FAILED_PRECONDITION, f"{server} is being drained: it gets no replicas")
+        for answer in (await self._client.status()).values():
+            if not isinstance(answer, F1Error) and answer.name == server and answer.all_damaged:
+                text = f"the data file of {server} is damaged: stop it, delete its data directory and start it again"
+                raise F1Error(Code.FAILED_PRECONDITION, f"{text}; then its replicas are built anew")
 
     async def add_voter(self, group: int, server: str) -> Members:
         """Make ``server`` a voter, first a learner until it has caught up."""
@@ -103,6 +121,8 @@ class GroupAdmin:
     async def demote(self, group: int, server: str) -> Members:
         """Make the voter at ``server`` a read-only replica."""
         members = await self.members(group)
+        if members.of(server) is None:
+            raise F1Error(Code.NOT_FOUND, f"{server} has no replica of group {group}")
         if members.of(server) in members.voters:
             await self._step(group, pb.ChangeMembers.DEMOTE, server)
         return await self.members(group)
@@ -119,18 +139,34 @@ class GroupAdmin:
         """Put a voter at ``new`` in the place of the one at ``old``, dead or alive."""
         if old == new:
             raise F1Error(Code.INVALID_ARGUMENT, "a replica is replaced by one at another server; see rebuild")
+        members = await self.members(group)
+        if members.of(old) is None and members.of(new) in members.voters:
+            return members  # somebody has done it
+        self._check_replaces(members, old, new)
         await self.add_voter(group, new)
         return await self._without(group, old)
+
+    def _check_replaces(self, members: Members, old: str, new: str) -> None:
+        """Refuse to replace what does not vote, or by what votes already, unless an earlier try was broken off.
+
+        That leaves an even number of voters.
+        """
+        if members.of(old) not in members.voters:
+            raise F1Error(Code.NOT_FOUND, f"{old} does not vote in group {members.group}; see f1 group list")
+        if members.of(new) in members.voters and len(members.voters) % 2:
+            text = f"{new} votes in group {members.group} already: without {old} it would have one voter less"
+            raise F1Error(Code.ALREADY_EXISTS, f"{text}; name another server, or use f1 group remove")
 
     async def rebuild(self, group: int, server: str, *, old: str | None = None, votes: bool | None = None) -> Members:
         """Discard the replica of ``server``, which is damaged or lost its disk, and build it anew from the others.
 
         ``old`` and ``votes`` say which replica that was, for whoever goes on after another that may have removed it.
+        Without ``votes`` it votes if it did, and if the group has an even number of voters: a rebuild was broken off.
         """
         members = await self.members(group)
         member = members.of(old or server)
         if votes is None:
-            votes = member in members.voters
+            votes = member in members.voters or len(members.voters) % 2 == 0
         await self._check_may_join(server)
         if member is not None:
             await self._without(group, member)
@@ -195,7 +231,8 @@ class GroupAdmin:
             f"group {group}: {pb.ChangeMembers.Step.Name(pb.ChangeMembers.Step.ValueType(step)).lower()} {name}"
         )
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._timeout_s
+        began = loop.time()
+        end = began + self._timeout_s
         unsure = False
         while True:
             try:
@@ -205,7 +242,9 @@ class GroupAdmin:
                 if error.code is done or (unsure and error.code in (Code.ALREADY_EXISTS, Code.NOT_FOUND)):
                     return
                 unsure = unsure or error.ambiguous
-                if not (error.retryable or error.ambiguous) or loop.time() >= end:
+                # A majority that is missing only because a server restarts is there again soon.
+                patience = min(end, began + _MAJORITY_S) if "majority" in error.details else end
+                if not (error.retryable or error.ambiguous) or loop.time() >= patience:
                     raise
                 self._progress(f"group {group}: {error.message}")
             await asyncio.sleep(_PAUSE_S)

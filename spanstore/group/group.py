@@ -412,6 +412,9 @@ class Group:
                 return
             after = next_configuration(before, request.step, request.name, request.home)
             if self._me not in after.voters:
+                if before.voters == (self._me,):
+                    text = f"{self._me} is the only voter of group {self.group}: add another one first"
+                    raise F1Error(Code.FAILED_PRECONDITION, text)
                 # Whoever leads stays a voter: another one does it.
                 self.hand_over()
                 raise self._not_leader()

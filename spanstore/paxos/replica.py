@@ -143,7 +143,7 @@ class Replica(Acceptor):
         if len(ready) < majority(len(voters)):
             names = ", ".join(sorted(set(voters) - set(ready)))
             text = f"group {self.group} would have no majority at once, without {names}: add others first"
-            raise F1Error(Code.FAILED_PRECONDITION, text, retryable=True)
+            raise F1Error(Code.FAILED_PRECONDITION, text, retryable=True, details={"majority": names})
 
     def set_may_lead(self, may: bool) -> None:
         """Say whether this replica may stand for election. One that leads goes on until the driver transfers that."""

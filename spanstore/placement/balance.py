@@ -86,7 +86,8 @@ def _repair(group: GroupState, known: Mapping[str, ServerState], load: Counter[s
         server = known.get(name)
         if not _is_due(server, group.number, member, why):
             continue
-        votes = member in group.voters
+        # With an even number of voters, the learner that is lost was to become one.
+        votes = member in group.voters or len(group.voters) % 2 == 0
         if why is Why.LOST:
             return Move(group.number, name, name, votes, why)
         new = best_place(group, member, known, load)

@@ -57,6 +57,10 @@ class Casualties:
         """What is damaged, by group; :data:`~spanstore.engine.damage.WHOLE_SERVER` stands for all."""
         return self._reasons
 
+    def all_out(self) -> bool:
+        """Tell whether the pages themselves are damaged, so that nothing here can be used or built anew."""
+        return WHOLE_SERVER in self._reasons
+
     def is_out(self, group: int) -> bool:
         """Tell whether the replica of ``group`` may not serve."""
         return group in self._reasons or WHOLE_SERVER in self._reasons

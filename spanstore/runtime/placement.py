@@ -17,7 +17,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import KeyRange, SpanClient, Write
 from spanstore.client.groups import GroupAdmin
-from spanstore.paxos.configuration import server_of
+from spanstore.paxos.configuration import home_of, server_of
 from spanstore.placement.balance import GroupState, Health, Move, ServerState, Why, plan
 from spanstore.placement.directory import Directory
 from spanstore.placement.orders import MOVE_KEY, decode_move, encode_move, order_key, order_range
@@ -84,7 +84,7 @@ class PlacementDriver:
             _log.info("group %d: its replica moves from %s to %s: %s", move.group, move.old, move.new, move.why)
         done = False
         try:
-            await self._while_alive(move.new, self._carry_out(move))
+            await self._while_possible(move, self._carry_out(move))
             self.moves += 1
             done = True
         except F1Error as error:
@@ -107,19 +107,18 @@ class PlacementDriver:
         servers, groups = self._look(await self._client.status(), self._registrar.view())
         return plan(servers, groups, rebalance=self._config.rebalance)
 
-    async def _while_alive(self, server: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work`` as long as ``server`` answers now and then. Raises UNAVAILABLE when it does not."""
-        task = asyncio.create_task(work, name=f"move to {server}")
-        silent_s = 0.0
+    async def _while_possible(self, move: Move, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` as long as the server that the replica goes to can have it. Raises UNAVAILABLE when it cannot."""
+        task = asyncio.create_task(work, name=f"move to {move.new}")
+        hindered_s = 0.0
         while not task.done():
             await asyncio.wait((task,), timeout=_WATCH_S)
-            answers = () if task.done() else (await self._client.status()).values()
-            there = task.done() or any(isinstance(a, pb.StatusReply) and a.name == server for a in answers)
-            silent_s = 0.0 if there else silent_s + _WATCH_S
-            if silent_s >= _PATIENCE_S:
+            why = "" if task.done() else _obstacle(move, await self._client.status())
+            hindered_s = hindered_s + _WATCH_S if why else 0.0
+            if hindered_s >= _PATIENCE_S:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                raise F1Error(Code.UNAVAILABLE, f"{server} has not answered for {silent_s:g} s")
+                raise F1Error(Code.UNAVAILABLE, f"for {hindered_s:g} s now, {move.new} {why}")
         task.result()
 
     async def _carry_out(self, move: Move) -> None:
@@ -165,7 +164,8 @@ class PlacementDriver:
         self, name: str, zone: str, reply: pb.StatusReply | None, members: dict[int, GroupState], now: int
     ) -> ServerState:
         seen = self._seen.setdefault(name, _Seen(now, {}))
-        if reply is None:
+        if reply is None or reply.all_damaged:
+            # What is damaged as a whole holds nothing that counts, and can take nothing until it is emptied.
             silent = now - seen.answered_us
             after = self._config.replace_after_ms * 1000
             dead = bool(after) and silent >= after
@@ -185,6 +185,23 @@ class PlacementDriver:
         seen.lacks = {member: seen.lacks.get(member, now) for member in lacks}
         lost = {member for member, since in seen.lacks.items() if now - since >= _SETTLE_US}
         return {group: member for group, member in wanted.items() if member not in lost}
+
+
+def _obstacle(move: Move, answers: dict[str, pb.StatusReply | F1Error]) -> str:
+    """Say why the server of a move cannot have the replica now, nothing if it can."""
+    replies = [answer for answer in answers.values() if isinstance(answer, pb.StatusReply)]
+    server = next((reply for reply in replies if reply.name == move.new), None)
+    if server is None:
+        return "has not answered"
+    if server.all_damaged:
+        return "has had a damaged data file"
+    for reply in replies:
+        for view in reply.groups:
+            if view.group == move.group and view.role == "leader" and view.lease_valid:
+                homes = {home_of(m) for m in (*view.voters, *view.learners) if server_of(m) == move.new}
+                if homes - {"", server.home}:
+                    return "has had another data directory than the replica was made for"
+    return ""
 
 
 def _members(answers: dict[str, pb.StatusReply | F1Error], directory: Directory) -> dict[int, GroupState]:

@@ -184,6 +184,7 @@ class SpanServicer(stubs.SpanServerServicer):
         server, watch = self._server, self._server.supervision
         found: dict[str, Any] = {
             "conditions": server.conditions(),
+            "all_damaged": server.casualties.all_out(),
             "damaged_groups": sorted(n for n in server.topology.groups if server.casualties.is_out(n)),
         }
         if watch is not None:

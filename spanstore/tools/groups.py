@@ -97,7 +97,7 @@ def add(
     """Give SERVER a replica: it fetches the state, and then it votes, unless --read-only."""
 
     def work(admin: GroupAdmin) -> Awaitable[Members]:
-        return admin.add_learner(group, server) if read_only else admin.add_voter(group, server)
+        return admin.add_reader(group, server) if read_only else admin.add_voter(group, server)
 
     _change(host, directory, form, timeout, work)
 
@@ -286,8 +286,8 @@ def _show(rows: list[GroupRow], form: Format) -> None:
             str(row.group),
             str(row.version),
             row.leader or "[red]none[/]",
-            escape(" ".join(m.member for m in row.members if m.votes)),
-            escape(" ".join(m.member for m in row.members if not m.votes)),
-            escape(" ".join(f"{m.member}:{m.behind}" for m in row.members if m.behind)),
+            escape(" ".join(m.server for m in row.members if m.votes)),
+            escape(" ".join(m.server for m in row.members if not m.votes)),
+            escape(" ".join(f"{m.server}:{m.behind}" for m in row.members if m.behind)),
         )
     wide_console().print(table)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from f1common.config import PaxosSection, PlacementSection
+from f1common.config import PaxosSection, PlacementSection, StorageSection
 from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
 from f1common.pb import spanstore_pb2 as pb
@@ -263,6 +263,78 @@ async def read_from_a_reader(world: World) -> tuple[bytes | None, list[str]]:
 
 def test_a_read_only_replica_serves_reads_and_never_leads() -> None:
     assert run_sim(read_from_a_reader, 1) == (b"read me", ["follower"])
+
+
+async def lose_a_disk_twice(world: World) -> tuple[int, dict[int, list[str]]]:
+    """The disk is lost again while the replicas are built anew, which then cannot go on where it was."""
+    config = small_logs()
+    config.placement = PlacementSection(replace_after_ms=0, period_ms=500)
+    config.storage = StorageSection(transfer_bytes_per_s=10_000)
+    cluster, client, load = await begin(world, config)
+    await asyncio.sleep(2)
+    lost: set[tuple[int, str | None]] = set()
+    for _ in range(2):
+        lost = {(m.group, m.of("span-b")) for m in await GroupAdmin(client).all_members()}
+        world.crash("span-b")
+        del cluster.engines["span-b"]
+        world.restart("span-b")
+        await asyncio.sleep(13)
+    voters = await whole(client, cluster.names, lost)
+    return await load.check(), voters
+
+
+def test_a_disk_that_is_lost_twice_is_made_up_for() -> None:
+    count, voters = run_sim(lose_a_disk_twice, 1)
+    assert count > 50
+    assert voters == {group: ["span-a", "span-b", "span-c"] for group in range(3)}
+
+
+async def ask_for_what_makes_no_sense(world: World) -> list[str]:
+    _, client, load = await begin(world, ClusterConfig(servers=4, groups=1, spare=1))
+    admin = GroupAdmin(client, timeout_s=30.0)
+    said = []
+    for asked in (
+        admin.replace(1, "span-a", "span-c"),
+        admin.replace(1, "nobody", "span-d"),
+        admin.replace(1, "span-d", "span-a"),
+        admin.demote(1, "span-d"),
+        admin.add_reader(1, "span-a"),
+        admin.add_voter(1, "nobody"),
+        admin.remove(1, "span-d"),
+    ):
+        try:
+            await asked
+            said.append("done")
+        except F1Error as error:
+            said.append(error.code.name)
+    members = await admin.members(1)
+    assert (len(members.voters), members.version) == (3, 0), members
+    for server in ("span-b", "span-c"):
+        await admin.transfer(1, "span-a")
+        await admin.remove(1, server)
+    began = world.now_us()
+    for asked in (admin.remove(1, "span-a"), admin.demote(1, "span-a")):
+        try:
+            await asked
+        except F1Error as error:
+            said.append(error.code.name)
+    assert world.now_us() - began < 5_000_000, "it waited for what cannot come"
+    await load.check()
+    return said
+
+
+def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
+    assert run_sim(ask_for_what_makes_no_sense, 1) == [
+        "ALREADY_EXISTS",
+        "NOT_FOUND",
+        "done",  # as it looks when somebody has done it already
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "NOT_FOUND",
+        "NOT_FOUND",
+        "FAILED_PRECONDITION",
+        "FAILED_PRECONDITION",
+    ]
 
 
 # ---------------------------------------------------------------------- one server after the other
