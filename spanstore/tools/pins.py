@@ -15,7 +15,9 @@ from spanstore.tools.target import DirOption, HostOption, resolve
 app = typer.Typer(help="Timestamps that stay readable for longer than versions are kept.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the pin.")]
-TtlOption = Annotated[float, typer.Option("--ttl-s", min=0.001, help="Seconds until it expires, unless refreshed.")]
+TtlOption = Annotated[
+    float, typer.Option("--ttl-s", min=0.001, max=31_536_000, help="Seconds until it expires, unless refreshed.")
+]
 
 
 class Format(Enum):
@@ -60,7 +62,7 @@ def list_pins(
 @app.command("add")
 def add(
     name: NameArgument,
-    ts: Annotated[int, typer.Option("--ts", help="Microseconds since the epoch; 0: now.")] = 0,
+    ts: Annotated[int, typer.Option("--ts", min=0, max=(1 << 62), help="Microseconds since the epoch; 0: now.")] = 0,
     ttl_s: TtlOption = 600.0,
     owner: Annotated[str, typer.Option(help="Whom it is for.")] = "",
     host: HostOption = None,
