@@ -229,15 +229,15 @@ class SpanProcess:
         stubs.add_SpanServerServicer_to_server(self._servicer, server)
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._guard(self.server.run()), name="driver"),
-            loop.create_task(self._guard(self.transfers.run()), name="transfers"),
+            loop.create_task(self._guard(self.server.run), name="driver"),
+            loop.create_task(self._guard(self.transfers.run), name="transfers"),
             loop.create_task(self._resolver.run(), name="resolver"),
-            loop.create_task(self._guard(self._begin()), name="bootstrap"),
+            loop.create_task(self._guard(self._begin), name="bootstrap"),
             loop.create_task(self._collector.run(), name="garbage collector"),
             loop.create_task(self.registrar.run(), name="registrar"),
             loop.create_task(self.placement.run(), name="placement"),
             loop.create_task(self._supervise(), name="supervision"),
-            loop.create_task(self._guard(self._mover.run()), name="mover"),
+            loop.create_task(self._guard(self._mover.run), name="mover"),
         ]
         if self._scrubber is not None:
             self._tasks.append(loop.create_task(self._scrubber.run(), name="scrubber"))
@@ -245,9 +245,10 @@ class SpanProcess:
     def _address_of(self, server: str) -> str | None:
         return self.registrar.address_of(server)
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do ``work``; its failure is the process's. (It begins here: a task that never started leaves nothing.)"""
         try:
-            await work
+            await work()
         except Exception as error:
             # Whatever it is, the replicas' memory cannot be trusted any more, and a server without a driver is silent.
             _log.error("the replicas of %s have crashed", self.server.name, exc_info=error)
