@@ -201,7 +201,9 @@ class SpanServer:
         elif self._stopping:
             ticket.reply(F1Error(Code.UNAVAILABLE, f"{self.name} is shutting down; ask another server"))
         elif self.supervision is not None and (refusal := self.supervision.refuses(ticket.request)):
-            ticket.reply(F1Error(Code.DISK_FULL, f"{self.name} takes no new data: {refusal}"))
+            leaves = self.supervision.others_may_lead()
+            code = Code.UNAVAILABLE if leaves else Code.DISK_FULL
+            ticket.reply(F1Error(code, f"{self.name} takes no new data: {refusal}"))
         elif not self._inbox.put(_FromClient(group, ticket), size):
             ticket.reply(F1Error(Code.OVERLOADED, f"{self.name} has too many requests waiting; retry later"))
         else:

@@ -123,6 +123,10 @@ class Supervision:
     def _is_fresh(self, heard: _Heard) -> bool:
         return self._clock.sample().boot_us - heard.at_us < FRESH_US
 
+    def others_may_lead(self) -> bool:
+        """Tell whether another server says of itself that it has room: then leadership is about to go there."""
+        return any(self._is_fresh(heard) and not heard.report.unfit for heard in self._heard.values())
+
     def refuses(self, request: Request) -> str:
         """Say why a client's request would take room that is kept for other things; nothing if it may go on.
 
