@@ -25,7 +25,12 @@ class PreferredLeader:
         self._next_us = 0
 
     def settled(self, boot_us: int) -> None:
-        """Leadership has just begun here: whoever sent it here had a reason, so it stays for a moment."""
+        """Leadership has just begun here: whoever sent it here had a reason, so it stays for a moment.
+
+        After a minute in which nothing was tried, earlier failures say nothing any more.
+        """
+        if boot_us - self._next_us >= _LONGEST_PAUSE_US:
+            self._pause_us = _LOOK_EVERY_US
         self._next_us = boot_us + self._pause_us
 
     def heir(self, replica: Replica, boot_us: int, lease_us: int) -> str | None:
@@ -48,7 +53,3 @@ class PreferredLeader:
             wanted = voter != replica.me and server_of(voter) in self.servers
             if wanted and replica.heard(voter) > silent_since_us and replica.match(voter) >= replica.chosen_index:
                 yield voter
-
-    def reached(self) -> None:
-        """Leadership is where it should be: the next deviation is acted on soon again."""
-        self._pause_us = _LOOK_EVERY_US
