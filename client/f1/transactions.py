@@ -32,6 +32,7 @@ _STARVED_AFTER = 4
 _MAX_TRIES = 40
 # Errors after which a server holds a pessimistic transaction no longer.
 _ENDS_IT = frozenset({Code.ABORTED, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.EXPIRED})
+_AGAIN = "; run it again"
 
 
 class Reads(ABC):
@@ -343,8 +344,7 @@ class PessimisticTransaction(Transaction):
                 raise _without_effect(error) from error
             self._state = "aborted"
             await self._rollback()
-            text = f"the server that held the transaction gave it up ({error.message}); run it again"
-            raise F1Error(Code.ABORTED, text, details=error.details) from error
+            raise _aborted("the transaction is over", error) from error
 
     async def _commit(self, deadline: Deadline) -> Committed:
         if self._holder is None:
@@ -356,7 +356,7 @@ class PessimisticTransaction(Transaction):
                 text = f"the commit may have happened or not: {error.message}"
                 raise F1Error(Code.UNKNOWN_OUTCOME, text, details=error.details) from error
             if error.code in _ENDS_IT:
-                raise F1Error(Code.ABORTED, f"nothing was committed ({error.message}); run it again") from error
+                raise _aborted("nothing was committed", error) from error
             raise
         return Committed(reply.commit_ts, len(self._writes))
 
@@ -367,6 +367,12 @@ class PessimisticTransaction(Transaction):
             await self._session.end(self._holder, self._handle, (), Deadline.after(2.0), commit=False)
         except F1Error:
             return  # the server ends it by itself when it stands idle
+
+
+def _aborted(what: str, cause: F1Error) -> F1Error:
+    """Return the error of a transaction that its server gave up because of ``cause``, which may say what to do."""
+    text = f"{what}: {cause.message.removesuffix(_AGAIN)}{_AGAIN}"
+    return F1Error(Code.ABORTED, text, details=cause.details)
 
 
 def _without_effect(error: F1Error) -> F1Error:

@@ -70,11 +70,32 @@ class Transaction:
         exclusive: bool = False,
         timeout_s: float = 10.0,
     ) -> ReadResult:
-        """Lock and read the newest versions. ``exclusive`` for rows that will be written: it saves an upgrade."""
+        """Lock and read the newest versions. ``exclusive`` for rows that will be written: it saves an upgrade.
+
+        Waits for a range that is on its way to another group, unless the transaction holds locks there, which are lost.
+        Raises ABORTED (run the transaction again), DEADLINE_EXCEEDED, UNAVAILABLE, DATA_CORRUPTION.
+        """
         self._check_open()
-        ranges_map = await self._router.range_map(timeout_s)
+
+        async def attempt(ranges_map: RangeMap, left_s: float) -> ReadResult:
+            return await self._read_once(ranges_map, keys, ranges, pb.EXCLUSIVE if exclusive else pb.SHARED, left_s)
+
+        try:
+            result = await self._router.with_map(attempt, timeout_s)
+        except F1Error as error:
+            if error.code is not Code.WRONG_RANGE:
+                raise
+            raise await self._definite(error) from error
+        for position, key in enumerate(keys):
+            own = self._writes.get(key)
+            if own is not None:
+                result.versions[position] = Version(0, own.value)
+        return result
+
+    async def _read_once(
+        self, ranges_map: RangeMap, keys: Sequence[bytes], ranges: Sequence[KeyRange], mode: int, timeout_s: float
+    ) -> ReadResult:
         parts = reading.split(ranges_map, keys, ranges)
-        mode = pb.EXCLUSIVE if exclusive else pb.SHARED
         result = ReadResult(0, [None] * len(keys), [[] for _ in ranges])
         pieces: list[list[tuple[KeyRange, list[Row]]]] = [[] for _ in ranges]
 
@@ -83,15 +104,17 @@ class Transaction:
             for (position, piece), rows in zip(part.ranges, found, strict=True):
                 pieces[position].append((piece, rows))
 
-        await asyncio.gather(*(one(group, parts[group]) for group in sorted(parts)))
+        tasks = [asyncio.ensure_future(one(group, parts[group])) for group in sorted(parts)]
+        try:
+            await asyncio.gather(*tasks)
+        except F1Error as error:
+            if error.code is Code.WRONG_RANGE:
+                await asyncio.wait(tasks)  # the read is repeated: what is still under way must not fall into that
+            raise
         for position, wanted in enumerate(ranges):
             # The limit counts what is left when own deletes are gone.
             whole = KeyRange(wanted.start, wanted.end, 0, wanted.reverse)
             result.ranges[position] = self._overlay(wanted, reading.join(whole, pieces[position]))
-        for position, key in enumerate(keys):
-            own = self._writes.get(key)
-            if own is not None:
-                result.versions[position] = Version(0, own.value)
         return result
 
     async def _lock_part(
@@ -116,10 +139,12 @@ class Transaction:
             try:
                 response = await self._router.send(group, partial(pb.Request, lock_read=body), timeout_s)
             except F1Error as error:
+                if error.code is Code.WRONG_RANGE and not share.term:
+                    raise  # nothing is held there that could be lost
                 raise await self._definite(error) from error
             reply = response.read
             if share.term and share.term != reply.term:
-                raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
+                raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; run it again")
             share.term = reply.term
             share.held.extend(locks)
             locks = []
@@ -187,6 +212,8 @@ class Transaction:
     def _plan(self, ranges_map: RangeMap, writes: list[Write], deadline: int) -> Plan:
         shares = twophase.share_out(ranges_map, writes, self._preconditions)
         for group, held in self._held.items():
+            if not held.term:
+                continue  # it was asked, and did not own what was asked for
             share = shares.setdefault(group, Share())
             share.held, share.term = held.held, held.term
         anchor = self._anchor or (writes[0].key if writes else self._first_key)
@@ -229,7 +256,9 @@ class Transaction:
         if error.code is Code.WRONG_RANGE:
             with contextlib.suppress(F1Error):
                 await self._router.range_map(_REFRESH_S, refresh=True)
-            return F1Error(Code.ABORTED, f"a range of the transaction is moving: {error.message}; retry it")
+            heir = error.details.get("heir")
+            where = f"group {heir}" if heir else "another group"
+            return F1Error(Code.ABORTED, f"a range that the transaction uses is moving to {where}; run it again")
         if not error.ambiguous:
             return error
-        return F1Error(Code.ABORTED, f"the transaction lost touch with a leader: {error.message}; retry it")
+        return F1Error(Code.ABORTED, f"the transaction lost touch with a leader: {error.message}; run it again")

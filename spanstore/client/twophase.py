@@ -128,7 +128,7 @@ def _not_committed(error: F1Error) -> F1Error:
     """The attempt is over for good: what was ambiguous on the way no longer is."""
     if not error.ambiguous:
         return error
-    return F1Error(Code.ABORTED, f"the commit did not happen: {error.message}; retry the transaction")
+    return F1Error(Code.ABORTED, f"the commit did not happen: {error.message}; run it again")
 
 
 async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s: float) -> list[pb.PreparedIn]:

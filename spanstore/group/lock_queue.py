@@ -279,4 +279,4 @@ def _attempt_of(parked: Parked) -> int:
 
 
 def _aborted(reason: str) -> F1Error:
-    return F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; retry it")
+    return F1Error(Code.ABORTED, f"the transaction was aborted: {reason}; run it again")

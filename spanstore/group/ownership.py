@@ -52,7 +52,7 @@ def check_owned(holding: Holding, request: Request, group: int) -> None:
 def wrong_range(group: int, span: Span, heir: int | None = None) -> F1Error:
     """Return the error that sends a client to the range map."""
     last = span.end.hex() if span.end not in (None, KEY_MAX) else "the end" if span.end else span.start.hex()
-    where = "" if heir is None else f" (group {heir} has some of it, or will have)"
+    where = "" if heir is None else f": group {heir} has some of it, or is to receive it"
     return F1Error(
         Code.WRONG_RANGE,
         f"group {group} does not own all of {span.start.hex()}..{last}{where}; refresh the range map",

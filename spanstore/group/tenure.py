@@ -256,7 +256,7 @@ class Tenure:
     def _lock_read(self, ticket: Ticket, request: LockRead) -> None:
         txn = request.txn.unique
         if request.term and request.term != self.term:
-            raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; retry it")
+            raise F1Error(Code.ABORTED, "the transaction's locks were lost when the leader changed; run it again")
         self._waiting.refuse_dead(request.txn)
         if not self._may_kill(txn):
             prepared = self._state.prepared.get(txn)
@@ -330,7 +330,7 @@ class Tenure:
         self._waiting.refuse_dead(work.txn)
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
             self._kill(txn, "its locks were lost", work.txn.attempt)
-            raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); retry it")
+            raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); run it again")
         self._waiting.acquire(Parked(ticket, txn, [ticket], work.priority_ts, work.wanted(), policy))
 
     def _decide(self, ticket: Ticket, request: Decide) -> None:

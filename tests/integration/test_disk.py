@@ -33,6 +33,7 @@ from spanstore.scrub.offline import check_directory
 from spanstore.tools.target import from_directory
 
 WAIT_S = 30
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 T = TypeVar("T")
 
 SETTINGS = ("storage.reserve_mib=16", "storage.digest_every_ms=0")
@@ -187,11 +188,10 @@ def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(tmp_path: Path) -
         for number in range(2, 60):
             cluster.put(number, 200_000)
         cluster.until(lambda: any("DISK_FULL" in text for text in cluster.conditions(victim)), "it does not say so")
-        assert cluster.health(victim, "disk") == health_pb2.HealthCheckResponse.NOT_SERVING
+        cluster.until(lambda: cluster.health(victim, "disk") == NOT_SERVING, "its health does not say so")
         cluster.until(lambda: not leads(cluster, victim), "it leads on")
-        began = time.monotonic()
         cluster.put(60, 200_000)
-        assert time.monotonic() - began < 5.0
+        assert not leads(cluster, victim)
         assert all(cluster.length(n) == 200_000 for n in (2, 20, 60))
         hog.unlink()
         cluster.until(lambda: not cluster.conditions(victim), "it does not recover")
@@ -290,16 +290,18 @@ def test_a_damaged_row_is_never_served_and_its_replica_stays_out(tmp_path: Path)
             cluster.stop(name)
         flip_in_value(cluster.data(victim) / DATA_FILE, key(7))
         assert any("damaged" in str(found) for found in check_directory(cluster.data(victim)).findings)
+        # Nobody rebuilds it here, which the placement driver would do after some seconds.
         for name in cluster.names:
-            cluster.start(name)
+            cluster.start(name, "placement.period_ms=86400000")
         assert all(cluster.length(number) == 1000 + number for number in range(20))
         scrub(cluster, victim)
         cluster.until(lambda: cluster.status()[victim].damaged_groups, "scrubbing did not find it")
         assert any("damaged: group" in text for text in cluster.conditions(victim))
-        assert cluster.health(victim, "data") == health_pb2.HealthCheckResponse.NOT_SERVING
+        cluster.until(lambda: cluster.health(victim, "data") == NOT_SERVING, "its health does not say so")
+        assert cluster.health(victim, "") == health_pb2.HealthCheckResponse.SERVING
         assert (cluster.data(victim) / DAMAGE_FILE).exists()
         cluster.stop(victim)
-        cluster.start(victim)
+        cluster.start(victim, "placement.period_ms=86400000")
         cluster.until(lambda: cluster.status()[victim].damaged_groups, "it forgot")
         cluster.put(7, 2007)
         assert cluster.length(7) == 2007

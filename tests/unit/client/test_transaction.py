@@ -8,6 +8,7 @@ import pytest
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import ExpectAbsent, KeyRange, SpanClient, Transaction, Write
+from spanstore.placement.range_map import KEY_MAX, Range, RangeMap
 from tests.unit.client.fakes import DONE, LOST, Answer, Tier, body, committed, error, outcome, prepared, talk
 
 KEYS = [bytes((letter, digit)) for letter in b"almnstuz" for digit in b"12345"]
@@ -354,6 +355,67 @@ def test_wrong_range_in_a_transaction_refreshes_the_map_for_the_next_try() -> No
 
         await client.run(work)
         assert tier.maps_asked == 2
+
+    talk(script, main)
+
+
+def test_a_locked_read_waits_for_a_range_that_is_on_its_way() -> None:
+    refusals = [error(Code.WRONG_RANGE) for _ in range(3)]
+    rows = Rows({b"a": b"1", b"n": b"2"})
+
+    def script(server: str, request: pb.Request) -> Answer:
+        moving = request.group == 1 and body(request) == "lock_read"
+        return refusals.pop() if moving and refusals else rows(server, request)
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        tx = client.transaction()
+        assert (await tx.read([b"a", b"n"])).values() == [b"1", b"2"]
+        assert not refusals and len(tier.of("lock_read", 1)) == 4
+        tx.write(b"a", b"3")
+        assert await tx.commit() == 20
+        assert {lock.start for lock in tier.of("prepare", 2)[0].work.held} == {b"n"}
+
+    talk(script, main)
+
+
+def test_a_group_that_owned_nothing_of_what_was_asked_for_is_no_participant() -> None:
+    rows = Rows({})
+    moved = RangeMap([Range(b"", b"t", 1), Range(b"t", KEY_MAX, 3)], version=2)
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        def script(server: str, request: pb.Request) -> Answer:
+            if request.group == 2:
+                tier.map = moved
+                return error(Code.WRONG_RANGE, heir="1")
+            return rows(server, request)
+
+        tier.script = script
+        tx = client.transaction()
+        await tx.read([b"n"])
+        assert len(tier.of("lock_read", 2)) == 1
+        tx.write(b"n", b"1")
+        await tx.commit()
+        assert tier.of("prepare") == [] and len(tier.of("commit", 1)) == 1
+
+    talk(rows, main)
+
+
+def test_a_transaction_with_locks_in_a_range_that_moves_is_to_be_run_again() -> None:
+    rows = Rows({})
+    moving: list[bool] = []
+
+    def script(server: str, request: pb.Request) -> Answer:
+        return error(Code.WRONG_RANGE, heir="3") if moving else rows(server, request)
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        tx = client.transaction()
+        await tx.read([b"a"])
+        moving.append(True)
+        with pytest.raises(F1Error) as caught:
+            await tx.read([b"b"])
+        assert caught.value.code is Code.ABORTED and caught.value.retryable
+        assert caught.value.message == "a range that the transaction uses is moving to group 3; run it again"
+        assert len(tier.of("lock_read")) == 2
 
     talk(script, main)
 
