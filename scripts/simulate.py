@@ -1,16 +1,15 @@
 """Run whole-cluster simulations by seed: `python scripts/simulate.py --seeds 0-499`.
 
 Every seed is a cluster, a network, a workload and faults (`spanstore.testing.scenarios`). A failure is printed with the
-command that repeats it. The exit code is 0 when all seeds passed.
+command that repeats it. The exit code is 0 when all seeds passed. This is to look at some runs; `scripts/seeds.py` runs
+thousands and keeps what became of them.
 """
 
 import argparse
-import multiprocessing
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +73,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--moves-us", type=int, default=0, metavar="N", help="change the ranges every N microseconds")
     parser.add_argument("--scenario", type=Path, metavar="FILE", help="a kept scenario (JSON) instead of seeds")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
-    parser.add_argument("--processes", type=int, default=1, help="seeds at the same time (default 1)")
     parser.add_argument("--verbose", type=int, metavar="SEED", help="run this seed alone and tell everything")
     parser.add_argument("--show", action="store_true", help="print the scenario of each seed as JSON and run nothing")
     return parser.parse_args(arguments)
@@ -88,23 +86,6 @@ def scenarios(options: argparse.Namespace) -> Iterator[Scenario]:
     seeds = options.seeds if options.verbose is None else [options.verbose]
     for seed in seeds:
         yield draw(seed, options.workload).with_(moves_us=options.moves_us)
-
-
-def verdicts(options: argparse.Namespace) -> Iterator[Verdict]:
-    """Runs everything; in the order of the seeds with one process."""
-    chosen = scenarios(options)
-    if options.processes <= 1 or options.verbose is not None:
-        for scenario in chosen:
-            yield try_one(scenario, options.verbose is not None)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
-        waiting: list[Future[Verdict]] = [pool.submit(try_one, scenario) for scenario in chosen]
-        try:
-            for future in as_completed(waiting):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def report(verdict: Verdict, options: argparse.Namespace) -> None:
@@ -130,7 +111,8 @@ def main(arguments: Sequence[str]) -> int:
             print(encode(scenario).decode())
         return 0
     passed = failed = 0
-    for verdict in verdicts(options):
+    for scenario in scenarios(options):
+        verdict = try_one(scenario, options.verbose is not None)
         report(verdict, options)
         passed, failed = passed + (not verdict.failure), failed + bool(verdict.failure)
         if failed and not options.keep_going:

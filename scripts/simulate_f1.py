@@ -42,11 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--spread", action="store_true", help="with slaves, which run all queries that can be spread")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--verbose", action="store_true", help="tell everything")
-    parser.add_argument("--from", type=int, dest="first", metavar="A", help="with --to: seeds from A to below B")
-    parser.add_argument("--to", type=int, dest="end", metavar="B")
     options = parser.parse_args(arguments)
     failed = 0
-    for seed in options.seeds if options.first is None else range(options.first, options.end):
+    for seed in options.seeds:
         scenario = draw(seed, options.workload, spread=options.spread)
         summary, failure = try_one(scenario, options.verbose)
         print(f"{'FAIL ' if failure else 'ok   '} seed {seed} {scenario.workload}: {failure or summary}", flush=True)

@@ -26,6 +26,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from scripts.worlds import KINDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PASSED = "passed"
 FAILED = "failed"
@@ -93,32 +95,14 @@ class SeedJob:
 
 
 # Everything that `make test-long` runs, the quickest to find a fault first.
-SIMULATE = ("{python}", "scripts/simulate.py", "--keep-going", "--seeds", "{seed_from}:{seed_to}")
+SEEDS = ("{python}", "scripts/seeds.py", "--processes", "1", "--seeds", "{seed_from}:{seed_to}", "--kinds")
+UNITS_OF_A_KIND = 20
 JOBS: tuple[Job, ...] = (
-    SeedJob("simulate", SIMULATE, range(10_000, 14_000), 100),
-    SeedJob("simulate moves", (*SIMULATE, "--moves-us", "300000"), range(20_000, 22_000), 50),
+    *(
+        SeedJob(kind.name, (*SEEDS, kind.name), kind.range, max(1, kind.seeds // UNITS_OF_A_KIND))
+        for kind in KINDS.values()
+    ),
     PytestJob("pytest", "tests"),
-    SeedJob(
-        "databases",
-        ("{python}", "scripts/simulate_f1.py", "--keep-going", "--from", "{seed_from}", "--to", "{seed_to}"),
-        range(10_000, 11_000),
-        50,
-    ),
-    SeedJob(
-        "spread databases",
-        (
-            "{python}",
-            "scripts/simulate_f1.py",
-            "--spread",
-            "--keep-going",
-            "--from",
-            "{seed_from}",
-            "--to",
-            "{seed_to}",
-        ),
-        range(20_000, 20_300),
-        25,
-    ),
 )
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from f1common.errors import InvariantViolation
 from scripts import mutations as script
-from scripts import test_long
 from spanstore.group.tenure import Tenure
 from spanstore.testing.mutations import MUTATIONS
 from spanstore.testing.mutations.mutation import replaced
@@ -66,7 +65,3 @@ def test_every_mutation_breaks_something_and_mends_it() -> None:
 def test_mutation_of_code_that_has_moved_is_an_error() -> None:
     with pytest.raises(InvariantViolation, match="no_such_method"), replaced(Tenure, "no_such_method", lambda _: None):
         pass
-
-
-def test_long_runs_have_seeds() -> None:
-    assert any(job.name == "simulate" for job in test_long.JOBS)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from scripts import test_long as runner
 from scripts.test_long import Entry, Ledger, PytestJob, SeedJob, main, revision
+from scripts.worlds import KINDS
 
 COUNT = "import sys; open('runs.txt', 'a').write(sys.argv[1] + '\\n'); sys.exit(sys.argv[1] == {bad!r})"
 
@@ -178,3 +179,10 @@ def test_pytest_that_cannot_collect_is_an_error(root: Path) -> None:
     (root / "tests" / "test_a.py").write_text("import nothing_of_the_kind\n")
     with pytest.raises(RuntimeError, match="nothing_of_the_kind"):
         list(PytestJob("pytest", "tests").units(root))
+
+
+def test_every_kind_of_world_is_among_the_long_tests() -> None:
+    assert {job.name for job in runner.JOBS} == {*KINDS, "pytest"}
+    units = [unit for job in runner.JOBS if isinstance(job, SeedJob) for unit in job.units(runner.ROOT)]
+    assert len({unit.name for unit in units}) == len(units)
+    assert {unit.command[1] for unit in units} == {"scripts/seeds.py"}

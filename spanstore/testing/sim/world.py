@@ -395,6 +395,14 @@ class Run(Generic[T]):
     virtual_us: int
 
 
+_simulated = [0]
+
+
+def simulated_us() -> int:
+    """Return how much virtual time has passed in this process, in all worlds that have ended: for who counts it."""
+    return _simulated[0]
+
+
 def simulate(main: Callable[[World], Awaitable[T]], seed: int | str, config: WorldConfig | None = None) -> Run[T]:
     """Run ``main`` in a new world made from ``seed``.
 
@@ -406,6 +414,8 @@ def simulate(main: Callable[[World], Awaitable[T]], seed: int | str, config: Wor
     except BaseException as error:
         error.add_note(f"seed {seed}, virtual time {world.loop.now_us} us; last events:\n{world.tail()}")
         raise
+    finally:
+        _simulated[0] += world.loop.now_us
     return Run(value, world.trace_hash(), world.loop.events, world.loop.now_us)
 
 
