@@ -34,6 +34,9 @@ LONG_FILES: Mapping[str, tuple[int, str]] = {
 # Modules that no product code imports yet, each with what will.
 AWAITED: Mapping[str, str] = {}
 
+# Modules that are there for tests: simulators, and the model that the states of schema changes are tested by.
+FOR_TESTS = ("spanstore/testing/", "f1server/testing/", "f1server/schemachange/model/")
+
 # Tests that need what a machine may lack. They say what it is when they are skipped.
 MAY_SKIP: Mapping[str, str] = {
     "tests/integration/test_compose.py": "network namespaces need root",
@@ -299,7 +302,7 @@ def skipped_tests(source: Source) -> Iterator[Finding]:
 def dead_modules(sources: Sequence[Source], entry_points: Collection[str]) -> Iterator[Finding]:
     """Product modules that nothing but tests imports, and which no entry point or command line names.
 
-    The simulators under spanstore/testing and f1server/testing are there for tests, so for them their imports count.
+    Simulators and models (FOR_TESTS) are there for tests, so for them their imports count.
     """
     used = set(entry_points) | set(AWAITED)
     used_by_tests: set[str] = set()
@@ -309,8 +312,8 @@ def dead_modules(sources: Sequence[Source], entry_points: Collection[str]) -> It
     for source in sources:
         if not source.is_product or source.path.endswith(("__init__.py", "__main__.py")):
             continue
-        simulator = source.path.startswith(("spanstore/testing/", "f1server/testing/"))
-        alive = used | used_by_tests if simulator else used
+        for_tests = source.path.startswith(FOR_TESTS)
+        alive = used | used_by_tests if for_tests else used
         if source.module not in alive:
             yield source.finding(1, "dead-module", f"nothing imports {source.module}; use it or delete it")
 
