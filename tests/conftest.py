@@ -1,5 +1,7 @@
 """Settings that all tests share."""
 
+import gc
+
 from hypothesis import HealthCheck, settings
 
 # The same examples on every run: a red build is red for everybody. `make test-long` asks for the wider profile.
@@ -15,3 +17,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the collector, which each simulation runs twice, need not look at it."""
+    gc.collect()
+    gc.freeze()
