@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("seed", range(2_000, 2_003))
+@pytest.mark.parametrize("seed", [2_000, *(pytest.param(n, marks=pytest.mark.long) for n in (2_001, 2_002))])
 def test_seeds(workload: str, seed: int) -> None:
     _, failure = try_one(draw(seed, workload))
     assert not failure, f"seed {seed}: {failure}"

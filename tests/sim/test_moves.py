@@ -9,7 +9,7 @@ EVERY_US = 250_000
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("seed", [3_000, 3_001])
+@pytest.mark.parametrize("seed", [3_000, pytest.param(3_001, marks=pytest.mark.long)])
 def test_seeds(workload: str, seed: int) -> None:
     verdict = try_one(draw(seed, workload).with_(moves_us=EVERY_US, run_us=3_000_000))
     assert not verdict.failure, f"seed {seed}: {verdict.failure}"
