@@ -1,11 +1,12 @@
-"""The workloads of the simulator on real processes, while these are killed, paused and restarted.
+"""The workloads of the simulator on real processes, while these are killed, paused, cut off and restarted.
 
-`python scripts/chaos.py --seconds 1200` starts a cluster of three spanservers and runs rounds of a minute: clients move
+`python scripts/chaos.py --seconds 1200` starts a cluster of four spanservers and runs rounds of a minute: clients move
 money, append to lists and write registers, a nemesis disturbs one server after the other, and then the checkers look
-at everything that the clients saw. Meanwhile the rows move between groups, and replicas between servers, of which there
-is one more than a group has voters. Beside them a probe for each group writes a row again and again; its
-acknowledgements tell how long the group was away after the death of its leader. Exits 0 if no checker objects and
-nothing hung; otherwise the cluster's directory, with its logs and the histories, is kept.
+at everything that the clients saw. Meanwhile ranges split, merge and move between groups, and replicas move between
+servers; after a third of the time a fifth server joins, and after two thirds one is drained and removed. All
+connections go through `scripts/relay.py`, where cables are cut. Beside all that a probe for each group writes a row
+again and again; its acknowledgements tell how long the group was away after its leader was lost. Exits 0 if no checker
+objects and nothing hung; otherwise the cluster's directory, with its logs and the histories, is kept.
 
 The seed fixes which faults come in which order. Real processes do not run twice alike: the simulator does that.
 """
@@ -13,20 +14,28 @@ The seed fixes which faults come in which order. Real processes do not run twice
 import argparse
 import asyncio
 import itertools
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from f1common.clock import boot_us
 from f1common.encoding import tuple as tuples
-from f1common.errors import F1Error
-from f1deploy.cluster import Cluster, UpOptions
+from f1common.errors import Code, F1Error
+from f1deploy.cluster import Cluster, UpOptions, shape_of
+from f1deploy.ports import FreePorts
 from f1deploy.processes import send_signal
+from f1deploy.spec import HOST, plan
+from scripts.relay import CLIENT
 from spanstore.client import SpanClient, Write
 from spanstore.client.groups import GroupAdmin, read_directory
 from spanstore.client.placement import merge_ranges, split_range, submit_move, wait_for_move
@@ -45,6 +54,9 @@ from spanstore.tools.target import Target, from_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUND_S = 60.0
+SHORT_ROUND_S = 10.0
+"""Rounds after the time, while a server is still being drained."""
+
 CLIENTS = 3
 """Clients of each workload."""
 
@@ -58,11 +70,17 @@ PROBE_PAUSE_S = 0.02
 SERVERS = 4
 MOVE_EVERY_S = 1.0
 REPLACE_EVERY_S = 12.0
+GROWTH_S = 300.0
+"""A server that joins, or is drained and removed, has done so after that long, whatever fails meanwhile."""
+
+SHARES = (10, 50, 90, 99)
+LONG_S = 1.5
+"""What lasts longer than this, a lease, costs a group its leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A server was killed or stopped: when, how, and which groups it led."""
+    """A server was killed, stopped or cut off: when, how, and which groups it led."""
 
     at_us: int
     how: str
@@ -77,10 +95,9 @@ class Outcome:
     operations: int = 0
     unknown: int = 0
     failed: int = 0
-    moves: int = 0
-    splits: int = 0
-    replacements: int = 0
-    refused: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+    """What became of ranges, replicas and servers meanwhile; ``refused``: it was asked for and not done."""
     violations: list[Violation] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     acknowledged: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -99,38 +116,81 @@ class Outcome:
         return sorted(pauses)
 
 
+class Cables:
+    """The relay of a cluster, in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "scripts" / "relay.py"), str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ask(self, *words: str) -> str:
+        """Give a command and return the answer. Raises RuntimeError if the relay has ended."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the relay has no pipes")
+        self._process.stdin.write(" ".join(words) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError("the relay has ended")
+        return answer
+
+    def end(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
 class Nemesis:
     """Disturbs one server after the other."""
 
-    def __init__(self, cluster: Cluster, client: SpanClient, rng: random.Random, outcome: Outcome) -> None:
+    def __init__(
+        self, cluster: Cluster, cables: Cables, client: SpanClient, rng: random.Random, outcome: Outcome
+    ) -> None:
         self._cluster = cluster
+        self._cables = cables
         self._client = client
         self._rng = rng
         self._outcome = outcome
-        self._names = [process.name for process in cluster.spec().spanservers()]
 
     async def run(self, until_us: int) -> None:
         """Make faults until the given moment of the boot clock; then all is well again."""
+        faults = (self._crash, self._pause, self._absence, self._restart, self._isolate, self._cut_pair)
         while boot_us() < until_us:
             await asyncio.sleep(self._rng.uniform(*BREATH_S))
-            fault = self._rng.choice([self._crash, self._pause, self._absence, self._restart])
-            await fault(self._rng.choice(self._names))
+            # Whoever is being removed ends by order, and is left alone.
+            names = [process.name for process in self._cluster.spec().spanservers()]
+            fault = self._rng.choice(faults)
+            try:
+                await fault(self._rng.choice(names))
+            except F1Error as error:
+                if error.code is not Code.NOT_FOUND:
+                    raise
 
     async def _died(self, how: str, server: str) -> None:
         """Note what is about to happen to a server."""
         led = [group for group, leader in leaders_of(await self._client.status()).items() if leader == server]
         self._outcome.deaths.append(Death(boot_us(), how, server, tuple(sorted(led))))
 
+    def _counted(self, fault: str) -> None:
+        self._outcome.faults[fault] += 1
+
     async def _crash(self, server: str) -> None:
         """SIGKILL; started again at once."""
         await self._died("crash", server)
         await asyncio.to_thread(self._cluster.kill, server)
+        self._counted("killed, started at once")
         await asyncio.to_thread(self._cluster.start, server)
 
     async def _restart(self, server: str) -> None:
         """SIGTERM: the server hands over and ends; the supervisor starts it again."""
         await self._died("restart", server)
         send_signal(self._cluster.directory.state(server).identity, signal.SIGTERM)
+        self._counted("restarted")
         await asyncio.sleep(1.0)
         await asyncio.to_thread(self._cluster.start, server)
 
@@ -138,17 +198,46 @@ class Nemesis:
         """SIGKILL; started again after some seconds."""
         await self._died("crash", server)
         await asyncio.to_thread(self._cluster.kill, server)
+        self._counted("killed, started after seconds")
         await asyncio.sleep(self._rng.uniform(2.0, 8.0))
         await asyncio.to_thread(self._cluster.start, server)
 
     async def _pause(self, server: str) -> None:
         """SIGSTOP and SIGCONT: from an instant to several leases."""
         length_s = self._rng.choice([0.05, 0.3, 1.0, 2.0, 5.0])
-        # A pause that is shorter than a lease costs the group no leader.
-        await self._died("long pause" if length_s > 1.5 else "short pause", server)
+        how = "long pause" if length_s > LONG_S else "short pause"
+        await self._died(how, server)
         await asyncio.to_thread(self._cluster.pause, server)
+        self._counted(how)
         await asyncio.sleep(length_s)
         await asyncio.to_thread(self._cluster.resume, server)
+
+    async def _isolate(self, server: str) -> None:
+        """Cut a server off from the others, and mostly from clients; sometimes only what it sends, or hears."""
+        length_s = self._rng.choice([0.5, 3.0, 8.0])
+        others = [process.name for process in self._cluster.spec().spanservers() if process.name != server]
+        if self._rng.random() < 0.7:
+            others.append(CLIENT)
+        ways = self._rng.choice(["both", "both", "out", "in"])
+        await self._died("partition" if length_s > LONG_S else "short partition", server)
+        for other in others:
+            if ways != "in":
+                self._cables.ask("cut", server, other)
+            if ways != "out":
+                self._cables.ask("cut", other, server)
+        self._counted(f"partition, {'one way' if ways != 'both' else 'both ways'}")
+        await asyncio.sleep(length_s)
+        self._cables.ask("mend")
+
+    async def _cut_pair(self, server: str) -> None:
+        """Two servers do not reach each other; the others, and clients, reach both."""
+        others = [process.name for process in self._cluster.spec().spanservers() if process.name != server]
+        other = self._rng.choice(others)
+        self._cables.ask("cut", server, other)
+        self._cables.ask("cut", other, server)
+        self._counted("two servers cut from each other")
+        await asyncio.sleep(self._rng.choice([1.0, 4.0, 8.0]))
+        self._cables.ask("mend")
 
 
 class Mover:
@@ -175,26 +264,28 @@ class Mover:
             try:
                 await act()
             except F1Error:
-                self._outcome.refused += 1
+                self._outcome.changes["refused"] += 1
 
     async def _move(self) -> None:
         if self._rng.random() < 0.3:
             await self._split_or_merge(self._rng.choice(self._kinds))
+            return
         start, end = self._rng.choice(self._spans)
         ranges = await self._client.range_map(refresh=True)
         owners = {group for _, _, group in ranges.pieces(start, end)}
         target = self._rng.choice([group for group in ranges.groups() if group and group not in owners] or [1])
         job = await submit_move(self._client, start, end, target)
         await wait_for_move(self._client, job.number, timeout_s=30.0)
-        self._outcome.moves += 1
+        self._outcome.changes["moves of ranges"] += 1
 
     async def _split_or_merge(self, key: bytes) -> None:
         ranges = await self._client.range_map(refresh=True)
         if any(item.start == key for item in ranges.ranges):
             await merge_ranges(self._client, key)
+            self._outcome.changes["merges"] += 1
         else:
             await split_range(self._client, key, fragment=True)
-        self._outcome.splits += 1
+            self._outcome.changes["splits"] += 1
 
     async def _replace(self) -> None:
         admin = GroupAdmin(self._client, timeout_s=40.0)
@@ -204,7 +295,36 @@ class Mover:
         if absent:
             old = server_of(self._rng.choice(members.voters))
             await admin.replace(members.group, old, self._rng.choice(absent))
-            self._outcome.replacements += 1
+            self._outcome.changes["replicas replaced"] += 1
+
+
+async def grow_and_shrink(cluster: Cluster, seconds: float, rng: random.Random, outcome: Outcome) -> None:
+    """Let a server join after a third of the time; after two thirds, drain one of the others and remove it."""
+    await asyncio.sleep(seconds / 3)
+    await _insist("servers joined", ("add", "--kind", "spanserver"), cluster, outcome)
+    await asyncio.sleep(seconds / 3)
+    name = rng.choice(cluster.spec().spanservers()[:SERVERS]).name
+    await _insist("servers drained", ("drain", name, "--any-zone", "--timeout", str(GROWTH_S)), cluster, outcome)
+    await _insist("servers removed", ("remove", name, "--timeout", str(GROWTH_S)), cluster, outcome)
+
+
+async def _insist(what: str, command: Sequence[str], cluster: Cluster, outcome: Outcome) -> None:
+    """Give an order, and again what faults have made fail, as an operator would. Raises what fails all the time."""
+    end_us = boot_us() + int(GROWTH_S * 1_000_000)
+    words = (sys.executable, "-m", "f1", "cluster", *command, "--dir", str(cluster.directory.path))
+    while True:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        said, _ = await process.communicate()
+        if process.returncode == 0:
+            outcome.changes[what] += 1
+            return
+        outcome.changes["refused"] += 1
+        print(f"  not yet: {what}: {said.decode(errors='replace').strip()}", file=sys.stderr, flush=True)
+        if boot_us() > end_us:
+            raise RuntimeError(f"{' '.join(command)} does not succeed")
+        await asyncio.sleep(1.0)
 
 
 async def probe(target: Target, group: int, key: bytes, outcome: Outcome, running: Callable[[], bool]) -> None:
@@ -257,12 +377,13 @@ async def run_workload(
     found = await asyncio.to_thread(workload.check, ops, final)
     if found:
         dump(ops, dump_to)
-        print(f"  {len(found)} violations; the history is in {dump_to}\n  {found[0]}", flush=True)
+        print(f"  {len(found)} violations; the history is in {dump_to}\n  {found[0]}", file=sys.stderr, flush=True)
         outcome.violations += found
 
 
 async def run_round(
     cluster: Cluster,
+    cables: Cables,
     target: Target,
     homes: dict[int, bytes],
     number: int,
@@ -302,15 +423,15 @@ async def run_round(
         ]
         mover = Mover(client, list(homes.values()), number, random.Random(f"{seed} {number} moves"), outcome)
         moving = asyncio.create_task(mover.run(lambda: boot_us() < end_us))
-        await Nemesis(cluster, client, random.Random(f"{seed} {number}"), outcome).run(end_us)
+        await Nemesis(cluster, cables, client, random.Random(f"{seed} {number}"), outcome).run(end_us)
         await asyncio.wait_for(moving, 2 * STUCK_S)
         await asyncio.sleep(2.0)  # a phase without faults, in which everything must go on
         healed.set()
         await asyncio.wait_for(asyncio.gather(*running, *probes), STUCK_S)
 
 
-async def run(directory: Path, seconds: float, seed: int) -> Outcome:
-    """Run rounds against the cluster in ``directory``."""
+async def run(directory: Path, cables: Cables, seconds: float, seed: int) -> Outcome:
+    """Run rounds against the cluster in ``directory``. Raises what a change of the cluster fails with for good."""
     outcome = Outcome()
     cluster, target = Cluster(directory), from_directory(directory)
     end_us = boot_us() + int(seconds * 1_000_000)
@@ -319,47 +440,91 @@ async def run(directory: Path, seconds: float, seed: int) -> Outcome:
         ranges: RangeMap = await client.range_map()
         # Chosen once: what moves in a round lies below a home, which itself stays where it is.
         homes = {ranges.group_of(home): home for home in group_prefixes(ranges)}
-    while (left_s := (end_us - boot_us()) / 1_000_000) > 0:
+    growing = asyncio.create_task(grow_and_shrink(cluster, seconds, random.Random(f"{seed} growth"), outcome))
+    while (left_s := (end_us - boot_us()) / 1_000_000) > 0 or not growing.done():
         number += 1
-        await run_round(cluster, target, homes, number, min(left_s, ROUND_S), seed, outcome, directory)
-        print(f"round {number}: {outcome.operations} operations, {len(outcome.deaths)} faults", flush=True)
+        length_s = min(max(left_s, SHORT_ROUND_S), ROUND_S)
+        await run_round(cluster, cables, target, homes, number, length_s, seed, outcome, directory)
+        faults = outcome.faults.total()
+        print(f"round {number}: {outcome.operations} operations, {faults} faults", file=sys.stderr, flush=True)
+    await growing
     return outcome
 
 
+LOSSES = ("crash", "long pause", "partition", "restart")
+"""What costs groups their leaders."""
+
+
 def report(outcome: Outcome) -> str:
-    """Say what happened, pauses as a distribution."""
+    """Say what happened, the times without a leader as a distribution."""
+    changes = ", ".join(f"{count} {what}" for what, count in sorted(outcome.changes.items()))
+    faults = ", ".join(f"{count} {what}" for what, count in sorted(outcome.faults.items()))
     lines = [
         f"{outcome.operations} operations: {outcome.failed} failed, {outcome.unknown} of unknown outcome",
-        f"{len(outcome.deaths)} faults, {len(outcome.violations)} violations",
-        f"{outcome.moves} moves of ranges, {outcome.splits} splits, {outcome.replacements} replicas replaced; "
-        f"{outcome.refused} of these not done",
+        f"{outcome.faults.total()} faults ({faults})",
+        f"changes meanwhile: {changes}",
+        f"{len(outcome.violations)} violations",
     ]
-    for how in ("crash", "long pause", "short pause", "restart"):
-        pauses = outcome.pauses_ms(how)
+    every = sorted(pause for how in LOSSES for pause in outcome.pauses_ms(how))
+    for how, pauses in (
+        *((f"a {how} of its leader", outcome.pauses_ms(how)) for how in (*LOSSES, "short pause", "short partition")),
+        ("any loss of its leader", every),
+    ):
         if pauses:
-            shares = ", ".join(
-                f"p{share} {pauses[min(len(pauses) * share // 100, len(pauses) - 1)]:.0f}" for share in (10, 50, 90, 99)
-            )
-            lines.append(
-                f"group away after a {how} of its leader, ms: {shares}, longest {pauses[-1]:.0f} ({len(pauses)})"
-            )
+            lines.append(f"group away after {how}, ms: {_distribution(pauses)}")
     return "\n".join(lines)
+
+
+def _distribution(pauses: Sequence[float]) -> str:
+    shares = ", ".join(f"p{share} {pauses[min(len(pauses) * share // 100, len(pauses) - 1)]:.0f}" for share in SHARES)
+    return f"{shares}, longest {pauses[-1]:.0f} ({len(pauses)})"
+
+
+def figures(outcome: Outcome) -> dict[str, object]:
+    """The same for programs; times in ms."""
+    return {
+        "operations": outcome.operations,
+        "failed": outcome.failed,
+        "unknown": outcome.unknown,
+        "faults": dict(outcome.faults),
+        "changes": dict(outcome.changes),
+        "violations": len(outcome.violations),
+        "away_ms": {how: outcome.pauses_ms(how) for how in (*LOSSES, "short pause", "short partition")},
+    }
+
+
+def start(directory: Path) -> tuple[Cluster, Cables]:
+    """Start a cluster with a relay in front of each server."""
+    cluster, cables = Cluster(directory), Cables(directory)
+    try:
+        options = UpOptions(port=0, spanservers=SERVERS, f1servers=0)
+        rng = random.Random(os.getpid())
+        spec = plan(shape_of(options), f"chaos-{os.getpid()}", 0, FreePorts(HOST, rng))
+        fronted = [msgspec.structs.replace(p, front=int(cables.ask("front", p.name))) for p in spec.processes]
+        cluster.directory.create()
+        cluster.directory.save(msgspec.structs.replace(spec, processes=tuple(fronted)))
+        cluster.up(UpOptions())
+    except BaseException:
+        cables.end()
+        raise
+    return cluster, cables
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
     given = parser.parse_args(arguments)
     directory = ROOT / "build" / "chaos" / f"seed-{given.seed}-{os.getpid()}"
-    cluster = Cluster(directory)
-    cluster.up(UpOptions(port=0, spanservers=SERVERS, f1servers=0))
-    print(f"the cluster is in {directory.relative_to(ROOT)}", flush=True)
+    cluster, cables = start(directory)
+    print(f"the cluster is in {directory.relative_to(ROOT)}", file=sys.stderr, flush=True)
     try:
-        outcome = asyncio.run(run(directory, given.seconds, given.seed))
+        outcome = asyncio.run(run(directory, cables, given.seconds, given.seed))
     finally:
         cluster.down()
-    print(report(outcome))
+        cables.end()
+    print(json.dumps(figures(outcome)) if given.format == "json" else report(outcome))
     if outcome.violations:
         return 1
     shutil.rmtree(directory)

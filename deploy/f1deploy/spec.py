@@ -35,13 +35,18 @@ _NUMBERED = {"f1server": "f1-", "slave": "slave-"}
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One process. ``metrics_port`` is its Prometheus endpoint on the same host."""
+    """One process. ``metrics_port`` is its Prometheus endpoint on the same host.
+
+    ``front``: the port of a relay on the same host through which servers and clients reach a storage server; 0: they
+    connect to itself. Tests cut connections there (``scripts/relay.py``).
+    """
 
     name: str
     kind: Kind
     zone: str
     port: int
     metrics_port: int
+    front: int = 0
 
     @property
     def address(self) -> str:
@@ -84,7 +89,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def cluster_section(self) -> ClusterSection:
         """Return the section ``[cluster]`` that all processes share."""
-        servers = (ClusterServer(name=p.name, zone=p.zone, address=p.address) for p in self.spanservers())
+        servers = (
+            ClusterServer(name=p.name, zone=p.zone, address=f"{HOST}:{p.front}" if p.front else p.address)
+            for p in self.spanservers()
+        )
         return ClusterSection(
             cluster_id=self.cluster_id,
             servers=tuple(servers),

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from f1common.errors import Code, F1Error
 from f1deploy.spec import Kind, Shape, grown, plan, shrunk, with_ports
@@ -192,3 +193,12 @@ def test_growth_that_cannot_be_is_refused(kind: Kind, count: int, zone: str | No
     spec = plan(Shape(slaves=0), "c", 7400, ports())
     with pytest.raises(F1Error, match=says):
         grown(spec, kind, count, zone, ports())
+
+
+def test_a_server_behind_a_relay_is_found_at_the_relay_also_after_a_restart() -> None:
+    spec = plan(Shape(), "c", 7400, ports())
+    first, *others = spec.processes
+    spec = replace(spec, processes=(replace(first, front=19_999), *others))
+    for each in (spec, with_ports(spec, 0, ports())):
+        addresses = [server.address for server in each.cluster_section().servers]
+        assert addresses == ["127.0.0.1:19999", *(p.address for p in each.spanservers()[1:])]
