@@ -254,6 +254,26 @@ class PlacementSection(Struct, frozen=True, kw_only=True):
         bool, Meta(description="Whether replicas move from servers with many to servers with few, as new ones have.")
     ] = True
     period_ms: Annotated[int, Meta(ge=100, le=_DAY_MS, description="How often to look at the cluster.")] = 5_000
+    balance_load: Annotated[
+        bool, Meta(description="Whether ranges are cut, joined and moved, and leaders changed, by load and size.")
+    ] = True
+    balance_period_ms: Annotated[
+        int, Meta(ge=100, le=_DAY_MS, description="How often to see whether ranges and leaders are where they should.")
+    ] = 10_000
+    load_window_ms: Annotated[
+        int,
+        Meta(ge=100, le=3_600_000, description="Over how long load is measured. After a change, two of these pass."),
+    ] = 10_000
+    count_every_ms: Annotated[
+        int, Meta(ge=0, le=_DAY_MS, description="How long the counts of a group's rows are good for balancing.")
+    ] = 60_000
+    max_range_mib: Annotated[
+        int, Meta(ge=1, le=1_048_576, description="Size of a range above which it is cut in two.")
+    ] = 512
+    busy_rows_per_s: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000_000, description="Rows read and written a second above which a load is divided."),
+    ] = 2_500
 
 
 class LimitsSection(Struct, frozen=True, kw_only=True):

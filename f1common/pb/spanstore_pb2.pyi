@@ -1079,7 +1079,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest", "member", "members_version", "voters", "learners", "matches", "mark_ts", "removed_versions", "removed_bytes", "forgotten_outcomes", "collecting_passes", "last_pass_ts", "damaged_keys")
+    __slots__ = ("group", "role", "leader", "ballot_round", "chosen_index", "applied_index", "last_index", "safe_ts", "lease_valid", "prepared", "locked_transactions", "safe_holder", "safe_holder_ts", "digest", "member", "members_version", "voters", "learners", "matches", "mark_ts", "removed_versions", "removed_bytes", "forgotten_outcomes", "collecting_passes", "last_pass_ts", "damaged_keys", "load_rows_per_s", "load_keys")
     class MatchesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1113,6 +1113,8 @@ class GroupStatus(_message.Message):
     COLLECTING_PASSES_FIELD_NUMBER: _ClassVar[int]
     LAST_PASS_TS_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_KEYS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_ROWS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LOAD_KEYS_FIELD_NUMBER: _ClassVar[int]
     group: int
     role: str
     leader: str
@@ -1139,7 +1141,9 @@ class GroupStatus(_message.Message):
     collecting_passes: int
     last_pass_ts: int
     damaged_keys: int
-    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ..., mark_ts: _Optional[int] = ..., removed_versions: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., forgotten_outcomes: _Optional[int] = ..., collecting_passes: _Optional[int] = ..., last_pass_ts: _Optional[int] = ..., damaged_keys: _Optional[int] = ...) -> None: ...
+    load_rows_per_s: float
+    load_keys: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., ballot_round: _Optional[int] = ..., chosen_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., last_index: _Optional[int] = ..., safe_ts: _Optional[int] = ..., lease_valid: _Optional[bool] = ..., prepared: _Optional[int] = ..., locked_transactions: _Optional[int] = ..., safe_holder: _Optional[str] = ..., safe_holder_ts: _Optional[int] = ..., digest: _Optional[int] = ..., member: _Optional[str] = ..., members_version: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., matches: _Optional[_Mapping[str, int]] = ..., mark_ts: _Optional[int] = ..., removed_versions: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., forgotten_outcomes: _Optional[int] = ..., collecting_passes: _Optional[int] = ..., last_pass_ts: _Optional[int] = ..., damaged_keys: _Optional[int] = ..., load_rows_per_s: _Optional[float] = ..., load_keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ScrubStatus(_message.Message):
     __slots__ = ("passes", "running", "position", "records", "bytes", "findings")

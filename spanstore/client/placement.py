@@ -26,15 +26,15 @@ from spanstore.placement.jobs import (
     job_key,
     source_of,
 )
-from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
+from spanstore.placement.range_map import BORDERS_KEY, RANGE_MAP_KEY, RangeMap, decode_borders, encode_borders
 
 _TRIES = 20
 _POLL_S = 0.05
 _TOO_LATE = frozenset({JobState.OWNING, JobState.CLEANING, JobState.DONE})
 
 
-async def split_range(client: SpanClient, key: bytes, *, fragment: bool = False) -> RangeMap:
-    """Begin a new range at ``key`` and return the new map.
+async def split_range(client: SpanClient, key: bytes, *, fragment: bool = False, automatic: bool = False) -> RangeMap:
+    """Begin a new range at ``key`` and return the new map. An ``automatic`` border may go again by itself.
 
     Raises INVALID_ARGUMENT (no border can be there, or, unless ``fragment``, it lies inside of a directory that has
     rows), ALREADY_EXISTS.
@@ -50,20 +50,32 @@ async def split_range(client: SpanClient, key: bytes, *, fragment: bool = False)
                     Code.INVALID_ARGUMENT,
                     f"the border lies inside of the directory of row {name}: choose its end, or ask for a fragment",
                 )
-    return await _change_map(client, lambda ranges: ranges.split(key))
+    return await _change_map(
+        client, lambda ranges: ranges.split(key), lambda borders: borders | {key} if automatic else borders
+    )
 
 
 async def merge_ranges(client: SpanClient, key: bytes) -> RangeMap:
     """Join the two ranges that meet at ``key`` and return the new map. Raises NOT_FOUND, FAILED_PRECONDITION."""
-    return await _change_map(client, lambda ranges: ranges.merge(key))
+    return await _change_map(client, lambda ranges: ranges.merge(key), lambda borders: borders - {key})
 
 
-async def _change_map(client: SpanClient, change: Callable[[RangeMap], RangeMap]) -> RangeMap:
+async def _change_map(
+    client: SpanClient,
+    change: Callable[[RangeMap], RangeMap],
+    change_borders: Callable[[frozenset[bytes]], frozenset[bytes]],
+) -> RangeMap:
     for _ in range(_TRIES):
-        ranges, unchanged = await stored_map(client)
-        changed = change(ranges)
+        # Whoever changes the borders changes the map: what is read at once with it has not changed either.
+        found = await client.read([RANGE_MAP_KEY, BORDERS_KEY])
+        ranges, unchanged = _map_in(found.versions[0])
+        borders = decode_borders(found.values()[1])
+        changed, wanted = change(ranges), change_borders(borders)
+        writes = [Write(RANGE_MAP_KEY, changed.encode())]
+        if wanted != borders:
+            writes.append(Write(BORDERS_KEY, encode_borders(wanted)))
         try:
-            await client.commit([Write(RANGE_MAP_KEY, changed.encode())], [unchanged])
+            await client.commit(writes, [unchanged])
             return changed
         except F1Error as error:
             if error.code is not Code.ABORTED:
@@ -73,7 +85,10 @@ async def _change_map(client: SpanClient, change: Callable[[RangeMap], RangeMap]
 
 async def stored_map(client: SpanClient) -> tuple[RangeMap, Precondition]:
     """Return the range map as it is, and what to expect when changing it."""
-    version = (await client.read([RANGE_MAP_KEY])).versions[0]
+    return _map_in((await client.read([RANGE_MAP_KEY])).versions[0])
+
+
+def _map_in(version: Version | None) -> tuple[RangeMap, Precondition]:
     if version is None or version.value is None:
         raise F1Error(Code.UNAVAILABLE, "the range map is not stored yet; retry")
     return RangeMap.decode(version.value), ExpectVersion(RANGE_MAP_KEY, version.ts)

@@ -79,7 +79,9 @@ class ServerAdmin:
         return [members.group for members in before]
 
     async def _check_places(self, server: str, directory: Directory, any_zone: bool) -> None:
-        groups = [GroupState(m.group, m.voters, m.learners) for m in await self._members()]
+        zones = {group: policy.zones for group, policy in directory.policies.items()}
+        members = await self._members()
+        groups = [GroupState(m.group, m.voters, m.learners, zones.get(m.group, ())) for m in members]
         states = await self._states(directory)
         reasons = why_not(server, states, groups, any_zone=any_zone)
         if reasons:

@@ -29,3 +29,5 @@ class GroupConfig:
     cede_patience_us: int = 2_000_000
     digest_every_us: int = 0
     """How often a leader has the replicas compare a piece of their records; 0: never."""
+    load_window_us: int = 10_000_000
+    """Over how long the load of a replica is measured."""

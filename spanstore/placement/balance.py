@@ -29,6 +29,7 @@ class Why(StrEnum):
     DEAD = "its server is dead"
     LOST = "its server holds it no more"
     DRAINING = "its server is being drained"
+    POLICY = "the group's policy wants it in another zone"
     BALANCE = "its server holds more replicas than others"
     ORDER = "an operator wants it"
 
@@ -46,11 +47,12 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group that has a leader: its members by its own log."""
+    """A group that has a leader: its members by its own log, and the zones that its policy wants a voter in each of."""
 
     number: int
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ def plan(servers: Iterable[ServerState], groups: Iterable[GroupState], *, rebala
             move = _repair(group, known, load, why)
             if move is not None:
                 return move
+    for group in numbered:
+        move = _follow_policy(group, known, load)
+        if move is not None:
+            return move
     return _even_out(known, numbered, load) if rebalance else None
 
 
@@ -107,15 +113,43 @@ def _is_due(server: ServerState | None, group: int, member: str, why: Why) -> bo
             return server is not None and server.draining
 
 
+def _follow_policy(group: GroupState, known: Mapping[str, ServerState], load: Counter[str]) -> Move | None:
+    """Return the move of a voter from a zone where the policy wants fewer to one where it wants more."""
+    surplus = Counter(_zones_of(group.voters, known)) - Counter(group.zones)
+    if not group.zones or len(group.voters) != len(group.zones):
+        return None  # a replacement is under way, or the policy is of another time
+    for member in group.voters:
+        server = known.get(server_of(member))
+        if server is None or not surplus[server.zone]:
+            continue
+        new = best_place(group, member, known, load)
+        if new is not None and known[new].zone in _missing(group, member, known):
+            return Move(group.number, server.name, new, True, Why.POLICY)
+    return None
+
+
+def _missing(group: GroupState, leaving: str, known: Mapping[str, ServerState]) -> Counter[str]:
+    """Return the zones in which the policy wants voters that are not there, once ``leaving`` has left."""
+    return Counter(group.zones) - Counter(_zones_of((m for m in group.voters if m != leaving), known))
+
+
+def _zones_of(members: Iterable[str], known: Mapping[str, ServerState]) -> list[str]:
+    return [known[server_of(member)].zone for member in members if server_of(member) in known]
+
+
 def best_place(group: GroupState, leaving: str, known: Mapping[str, ServerState], load: Counter[str]) -> str | None:
-    """Return the server for a new replica: in a zone that the group has none in, if possible, and with little load."""
+    """Return the server for a new replica.
+
+    In a zone where the group's policy wants one, then in one that the group has none in, if possible, and with little
+    load.
+    """
     taken = {server_of(member) for member in group.voters + group.learners}
-    others = [known[server_of(m)].zone for m in group.voters if m != leaving and server_of(m) in known]
-    crowded = Counter(others)
+    crowded = Counter(_zones_of((m for m in group.voters if m != leaving), known))
+    missing = _missing(group, leaving, known)
     fit = [s for s in known.values() if s.health is Health.UP and not s.draining and s.name not in taken]
     if not fit:
         return None
-    return min(fit, key=lambda s: (crowded[s.zone], load[s.name], s.name)).name
+    return min(fit, key=lambda s: (not missing[s.zone], crowded[s.zone], load[s.name], s.name)).name
 
 
 def _even_out(known: Mapping[str, ServerState], groups: list[GroupState], load: Counter[str]) -> Move | None:
@@ -140,8 +174,10 @@ def _shift(group: GroupState, full: ServerState, empty: ServerState, known: Mapp
     if member is None or empty.name in members:
         return None
     votes = member in group.voters
-    before = [known[server_of(voter)].zone for voter in group.voters if server_of(voter) in known]
+    before = _zones_of(group.voters, known)
     if votes:
+        if group.zones and empty.zone != full.zone:
+            return None  # where its voters lie is not for the load to decide
         after = list(before)
         after.remove(full.zone)
         if len({*after, empty.zone}) < len(set(before)):

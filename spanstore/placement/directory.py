@@ -16,6 +16,7 @@ import msgspec
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from spanstore.paxos.configuration import Configuration, server_of
+from spanstore.placement.policy import Policy, decode_policies, group_policy_range
 from spanstore.placement.range_map import SYSTEM_TABLE_ID
 
 _SERVER = "server"
@@ -46,11 +47,13 @@ class Directory:
     """What is known of the cluster's servers, by name, and of the members of its groups, by number.
 
     ``standing`` names servers that an operator has given orders about; ``servers`` lacks the removed ones.
+    ``policies`` are of the groups that have been given one.
     """
 
     servers: Mapping[str, Server] = field(default_factory=dict)
     groups: Mapping[int, Configuration] = field(default_factory=dict)
     standing: Mapping[str, Standing] = field(default_factory=dict)
+    policies: Mapping[int, Policy] = field(default_factory=dict)
 
     def is_draining(self, server: str) -> bool:
         """Tell whether a server is to give its replicas away."""
@@ -76,15 +79,20 @@ class Directory:
                 groups[number] = configuration
         # Whoever was removed stays so, whatever an older row says.
         removed = {name: Standing.REMOVED for name in self.standing if self.is_removed(name)}
-        return directory_of({**self.servers, **newer.servers}, groups, {**self.standing, **newer.standing, **removed})
+        standing = {**self.standing, **newer.standing, **removed}
+        policies = {**self.policies, **newer.policies}
+        return directory_of({**self.servers, **newer.servers}, groups, standing, policies)
 
 
 def directory_of(
-    servers: Mapping[str, Server], groups: Mapping[int, Configuration], standing: Mapping[str, Standing]
+    servers: Mapping[str, Server],
+    groups: Mapping[int, Configuration],
+    standing: Mapping[str, Standing],
+    policies: Mapping[int, Policy],
 ) -> Directory:
     """Return the directory without the servers that were removed."""
     present = {name: server for name, server in servers.items() if standing.get(name) is not Standing.REMOVED}
-    return Directory(present, groups, standing)
+    return Directory(present, groups, standing, policies)
 
 
 def server_key(name: str) -> bytes:
@@ -105,7 +113,7 @@ def standing_key(name: str) -> bytes:
 def row_ranges() -> list[tuple[bytes, bytes]]:
     """Return the key ranges that hold the directory's rows."""
     prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER, _STANDING)]
-    return [(prefix, prefix + b"\xff") for prefix in prefixes]
+    return [*((prefix, prefix + b"\xff") for prefix in prefixes), group_policy_range()]
 
 
 def encode_server(server: Server) -> bytes:
@@ -128,7 +136,12 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
     servers: dict[str, Server] = {}
     groups: dict[int, Configuration] = {}
     standing: dict[str, Standing] = {}
+    policies: list[tuple[bytes, bytes]] = []
+    low, high = group_policy_range()
     for key, value in rows:
+        if low <= key < high:
+            policies.append((key, value))
+            continue
         try:
             _, kind, name = tuples.decode(key)
             if kind == _SERVER and isinstance(name, str):
@@ -140,4 +153,4 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
                 standing[name] = msgspec.msgpack.decode(value, type=Standing)
         except (msgspec.DecodeError, ValueError, F1Error) as error:
             raise F1Error(Code.DATA_CORRUPTION, f"a row of the directory cannot be read: {error}") from error
-    return directory_of(servers, groups, standing)
+    return directory_of(servers, groups, standing, decode_policies(policies))

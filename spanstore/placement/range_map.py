@@ -25,6 +25,9 @@ SYSTEM_TABLE_ID = 0
 
 RANGE_MAP_KEY = tuples.encode((SYSTEM_TABLE_ID, "range_map"))
 
+BORDERS_KEY = tuples.encode((SYSTEM_TABLE_ID, "automatic_borders"))
+"""The row of the borders that nobody asked for: only these are taken away without being asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -150,6 +153,21 @@ class RangeMap:
             return RangeMap((Range(s, e, g) for s, e, g in items), version)
         except (msgspec.DecodeError, UnicodeDecodeError, F1Error) as error:
             raise F1Error(Code.DATA_CORRUPTION, f"the stored range map cannot be read: {error}") from error
+
+
+def encode_borders(borders: Iterable[bytes]) -> bytes:
+    """Return the row value under :data:`BORDERS_KEY`."""
+    return msgspec.msgpack.encode(sorted(borders))
+
+
+def decode_borders(data: bytes | None) -> frozenset[bytes]:
+    """Read what :func:`encode_borders` wrote; None: no border. Raises DATA_CORRUPTION."""
+    if data is None:
+        return frozenset()
+    try:
+        return frozenset(msgspec.msgpack.decode(data, type=list[bytes]))
+    except msgspec.DecodeError as error:
+        raise F1Error(Code.DATA_CORRUPTION, f"the stored borders of ranges cannot be read: {error}") from error
 
 
 class OwnedRanges:

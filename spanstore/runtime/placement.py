@@ -21,6 +21,7 @@ from spanstore.paxos.configuration import home_of, server_of
 from spanstore.placement.balance import GroupState, Health, Move, ServerState, Why, plan
 from spanstore.placement.directory import Directory
 from spanstore.placement.orders import MOVE_KEY, decode_move, encode_move, order_key, order_range
+from spanstore.placement.policy import ANYWHERE
 from spanstore.placement.range_map import META_GROUP
 from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.spanserver import SpanServer
@@ -210,7 +211,8 @@ def _members(answers: dict[str, pb.StatusReply | F1Error], directory: Directory)
     for answer in answers.values():
         for view in answer.groups if isinstance(answer, pb.StatusReply) else ():
             if view.role == "leader" and view.lease_valid:
-                found[view.group] = GroupState(view.group, tuple(view.voters), tuple(view.learners))
+                zones = directory.policies.get(view.group, ANYWHERE).zones
+                found[view.group] = GroupState(view.group, tuple(view.voters), tuple(view.learners), zones)
     return {number: found[number] for number in sorted(found) if number in directory.groups}
 
 

@@ -31,6 +31,7 @@ from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
 from spanstore.runtime.birth import Birth, Hello
 from spanstore.runtime.collector import GarbageCollector
+from spanstore.runtime.load_balancer import LoadBalancer
 from spanstore.runtime.move_calls import MoveCalls
 from spanstore.runtime.mover import Mover
 from spanstore.runtime.peers import PROTOCOL_VERSION, PeerLinks
@@ -65,9 +66,7 @@ def topology_of(config: Config) -> Topology:
         servers={s.name: (s.zone, s.address) for s in cluster.servers},
         groups={g.id: Configuration(0, g.voters, g.readers) for g in cluster.groups},
         ranges=RangeMap.from_starts([(bytes.fromhex(r.start), r.group) for r in cluster.ranges]),
-        leaders={
-            g.id: frozenset(s.name for s in cluster.servers if s.zone == g.preferred_zone) for g in cluster.groups
-        },
+        leader_zones={g.id: g.preferred_zone for g in cluster.groups},
     )
 
 
@@ -93,6 +92,7 @@ def group_config(config: Config) -> GroupConfig:
         version_keep_us=storage.version_keep_ms * 1000,
         max_skew_us=config.clock.max_skew_ms * 1000,
         digest_every_us=storage.digest_every_ms * 1000,
+        load_window_us=config.placement.load_window_ms * 1000,
     )
 
 
@@ -161,6 +161,7 @@ class SpanProcess:
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
         self.registrar = Registrar(self.server, self._client, self._answers_at, self._fail)
         self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
+        self.balancer = LoadBalancer(self.server, self._client, clock, config.placement)
         self.server.is_server, self.server.send_digest = self.registrar.is_server, self._send_digest
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
@@ -236,6 +237,7 @@ class SpanProcess:
             loop.create_task(self._collector.run(), name="garbage collector"),
             loop.create_task(self.registrar.run(), name="registrar"),
             loop.create_task(self.placement.run(), name="placement"),
+            loop.create_task(self.balancer.run(), name="load balancer"),
             loop.create_task(self._supervise(), name="supervision"),
             loop.create_task(self._guard(self._mover.run), name="mover"),
         ]

@@ -19,6 +19,7 @@ from spanstore.placement.directory import (
     row_ranges,
     server_key,
 )
+from spanstore.placement.policy import leader_zones
 from spanstore.placement.range_map import META_GROUP
 from spanstore.runtime.spanserver import SpanServer
 
@@ -105,7 +106,19 @@ class Registrar:
     async def _take_in(self, rows: list[tuple[bytes, bytes]]) -> None:
         self._known = known = decode_directory(rows)
         servers = {name: await self._believed(name, server) for name, server in sorted(known.servers.items())}
-        self.directory = self.directory.merged(Directory(servers, known.groups, known.standing))
+        self.directory = self.directory.merged(Directory(servers, known.groups, known.standing, known.policies))
+        self._prefer()
+
+    def _prefer(self) -> None:
+        """Tell the groups here where they should be led."""
+        zones = leader_zones(self._server.topology.leader_zones, self.directory.policies)
+        self._server.prefer(
+            {
+                group: frozenset(name for name, server in self.directory.servers.items() if server.zone == zone)
+                for group, zone in zones.items()
+                if zone
+            }
+        )
 
     def _removed(self) -> F1Error:
         name = self._server.name

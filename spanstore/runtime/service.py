@@ -15,6 +15,7 @@ from f1common.rpc.status import maps_errors
 from f1common.rpc.versions import check_version
 from spanstore.engine.base import Engine
 from spanstore.group.group import GroupView
+from spanstore.group.load import Load
 from spanstore.group.outbox import Ticket
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
@@ -172,7 +173,10 @@ class SpanServicer(stubs.SpanServerServicer):
             now_earliest=now.tt.earliest,
             home=server.home,
             now_latest=now.tt.latest,
-            groups=[_group_status(server.groups[n].view(now)) for n in sorted(server.groups)],
+            groups=[
+                _group_status(server.groups[n].view(now), server.loads[n].reading(now.boot_us))
+                for n in sorted(server.groups)
+            ],
             disk_used_bytes=int(info.get("used_bytes", 0)),
             disk_map_bytes=int(info.get("map_bytes", 0)),
             commits=int(info.get("commits", 0)),
@@ -227,7 +231,7 @@ class SpanServicer(stubs.SpanServerServicer):
         )
 
 
-def _group_status(view: GroupView) -> pb.GroupStatus:
+def _group_status(view: GroupView, load: Load) -> pb.GroupStatus:
     return pb.GroupStatus(
         group=view.group,
         role=view.role,
@@ -255,6 +259,8 @@ def _group_status(view: GroupView) -> pb.GroupStatus:
         collecting_passes=view.collected.passes,
         last_pass_ts=view.collected.ended_ts,
         damaged_keys=view.damaged_keys,
+        load_rows_per_s=load.rows_per_s,
+        load_keys=load.keys,
     )
 
 

@@ -10,6 +10,7 @@ A failed commit is the end of this object: its owner discards it, and the proces
 import asyncio
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,6 +24,7 @@ from spanstore.group.checkpoint import load_installing
 from spanstore.group.config import GroupConfig
 from spanstore.group.digests import RangeDigest
 from spanstore.group.group import Group, Outgoing
+from spanstore.group.load import LoadMeter
 from spanstore.group.members import is_later_life, load_lives, put_life
 from spanstore.group.outbox import Ticket
 from spanstore.group.state import Done
@@ -54,8 +56,16 @@ class Topology:
     servers: Mapping[str, tuple[str, str]]
     groups: Mapping[int, Configuration]
     ranges: RangeMap
-    leaders: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """Where leadership of a group should be; nothing is anywhere."""
+    leader_zones: Mapping[int, str] = field(default_factory=dict)
+    """Where leadership of a group should be, unless its policy says otherwise; empty is anywhere."""
+
+    def leaders(self) -> dict[int, frozenset[str]]:
+        """Return the servers that should lead each group that has a leader zone."""
+        return {
+            group: frozenset(name for name, (zone, _) in self.servers.items() if zone == wanted)
+            for group, wanted in self.leader_zones.items()
+            if wanted
+        }
 
     def founders(self) -> tuple[str, ...]:
         """Return the servers that have a replica of some group from the beginning."""
@@ -134,6 +144,9 @@ class SpanServer:
         self.send_digest: Callable[[int, str, RangeDigest], None] = lambda group, member, digest: None
         """Tells the other servers of a group what a replica here has in a range."""
         self.groups: dict[int, Group] = {}
+        self.loads: dict[int, LoadMeter] = defaultdict(lambda: LoadMeter(config.load_window_us))
+        """What the replicas here are asked for, by group."""
+        self._leaders: Mapping[int, frozenset[str]] = topology.leaders()
         self.casualties = Casualties(name, engine.damage, clock, self.groups, self._due, on_damaged)
         with engine.snapshot() as reader:
             self._lives = load_lives(reader)
@@ -182,7 +195,7 @@ class SpanServer:
             rng=random.Random(self._rng.random()),
             on_applied=self._on_applied,
         )
-        group.preferred.servers = topology.leaders.get(number, frozenset())
+        group.preferred.servers = self._leaders.get(number, frozenset())
         return group
 
     def _note_life(self, number: int, member: str, *, alive: bool) -> None:
@@ -454,6 +467,7 @@ class SpanServer:
             if isinstance(item, _FromPeer):
                 self.casualties.guarded(item.group, Group.on_peer, item.sender, item.message)
             elif item.group in self.groups:
+                self.loads[item.group].count(item.ticket.request, now.boot_us)
                 self.casualties.guarded(item.group, Group.on_request, item.ticket)
             else:
                 item.ticket.reply(self.casualties.error(item.group))  # it was thrown away in this turn
@@ -539,6 +553,12 @@ class SpanServer:
             self.groups[number].hand_over()
             self._due[number] = 0
         self._wake.set()
+
+    def prefer(self, leaders: Mapping[int, frozenset[str]]) -> None:
+        """Say which servers should lead the groups; one that is not named may be led anywhere."""
+        self._leaders = leaders
+        for number, group in self.groups.items():
+            group.preferred.servers = leaders.get(number, frozenset())
 
     def leave(self) -> None:
         """Send clients elsewhere, those that wait and those that come: the peers are not heard any more."""

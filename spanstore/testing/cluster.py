@@ -57,7 +57,9 @@ class ClusterConfig:
     ack_before_sync: bool = False
     leader_zone: str = ""
     """Where all groups should be led; servers are in zones named by the last letters of their names."""
-    placement: PlacementSection = field(default_factory=lambda: PlacementSection(replace_after_ms=0, rebalance=False))
+    placement: PlacementSection = field(
+        default_factory=lambda: PlacementSection(replace_after_ms=0, rebalance=False, balance_load=False)
+    )
     """Nothing is moved by itself, unless a test wants that."""
     spare: int = 0
     """How many of the servers, the last ones, have no replica at first."""

@@ -13,8 +13,10 @@ from rich.table import Table
 
 from spanstore.client import SpanClient
 from spanstore.client.groups import GroupAdmin, Members
+from spanstore.client.policies import place_group
 from spanstore.client.servers import ServerAdmin
 from spanstore.paxos.configuration import server_of
+from spanstore.tools.range_policy import LeaderOption, ZonesOption, policy_of
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
 
@@ -166,6 +168,24 @@ def transfer(
 ) -> None:
     """Let the voter at SERVER lead the group."""
     _change(host, directory, form, timeout, lambda admin: admin.transfer(group, server))
+
+
+@app.command()
+def place(
+    group: GroupArgument,
+    zones: ZonesOption = "",
+    leader_zone: LeaderOption = "",
+    host: HostOption = None,
+    directory: DirOption = None,
+) -> None:
+    """Say in which zones the group's voters lie and where it is led; without options, anywhere.
+
+    Replicas and leadership then move by themselves. Tables come with `f1 range policy set`; those without a policy
+    stay out of a group that has one.
+    """
+    policy = policy_of(zones, leader_zone)
+    resolve(host, directory).run(lambda client: place_group(client, group, policy))
+    typer.echo(f"group {group}: {policy}")
 
 
 @app.command()

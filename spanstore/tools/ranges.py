@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated
@@ -12,7 +11,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import SpanClient
@@ -27,10 +25,14 @@ from spanstore.client.placement import (
 )
 from spanstore.placement.jobs import JobState, MoveJob
 from spanstore.placement.range_map import KEY_MAX, Range, RangeMap
+from spanstore.tools import range_load, range_policy
+from spanstore.tools.keys import parse_key, readable
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
 
 app = typer.Typer(help="The ranges of the key space and the groups that own them.", no_args_is_help=True)
+app.add_typer(range_policy.app, name="policy")
+app.command("load")(range_load.command)
 
 
 class Format(Enum):
@@ -72,8 +74,6 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 KeyArgument = Annotated[
     str, typer.Argument(help="A key: its elements, such as 1/42/abc, or 0x and hexadecimal digits.")
 ]
-
-_NUMBER = re.compile(r"-?\d+")
 
 
 @app.callback()
@@ -193,21 +193,6 @@ def job_row(job: MoveJob) -> JobRow:
     )
 
 
-def parse_key(text: str) -> bytes:
-    """Return the key that is written as its elements, ``1/42/abc``, or in hexadecimal, ``0x...``.
-
-    Whole numbers are INT64, everything else is text. Raises INVALID_ARGUMENT.
-    """
-    if text in ("-inf", "+inf"):
-        return KEY_MAX if text == "+inf" else b""
-    try:
-        if text.startswith("0x"):
-            return bytes.fromhex(text[2:])
-        return tuples.encode(tuple(int(part) if _NUMBER.fullmatch(part) else part for part in text.split("/")))
-    except ValueError as error:
-        raise F1Error(Code.INVALID_ARGUMENT, f"{text!r} is no key: {error}") from error
-
-
 def joined(ranges: RangeMap) -> RangeMap:
     """Return the map with neighbours of one group joined."""
     return RangeMap((Range(*piece) for piece in ranges.pieces(b"", KEY_MAX)), ranges.version)
@@ -235,16 +220,6 @@ def range_rows(ranges: RangeMap, leaders: Mapping[int, str]) -> list[RangeRow]:
         RangeRow(r.start.hex(), r.end.hex(), r.group, leaders.get(r.group, ""), readable(r.start), readable(r.end))
         for r in ranges.ranges
     ]
-
-
-def readable(key: bytes) -> str:
-    """Return a key as the values it encodes, or in hexadecimal if it is none."""
-    if key in (b"", KEY_MAX):
-        return "-inf" if not key else "+inf"
-    try:
-        return "/".join(str(element) for element in tuples.decode(key))
-    except F1Error:
-        return f"0x{key.hex()}"
 
 
 def to_csv(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct] = RangeRow) -> str:

@@ -149,6 +149,7 @@ async def _play(world: World, scenario: Scenario) -> Stats:
         groups=scenario.groups,
         paxos=scenario.paxos(),
         storage=scenario.storage(),
+        placement=scenario.placement(),
     )
     cluster = SimCluster(world, config)
     cluster.start()
@@ -177,6 +178,7 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     await _until(world, lambda: not clients.busy(), PROGRESS_US, lambda: f"clients {clients.busy()} still wait")
     if shuffling is not None:
         await _bounded(shuffling, "whoever changes the range map still waits")
+    if shuffling is not None or scenario.balance:
         await _bounded(admin.spawn(shuffler.settle()), "moves of ranges do not end")
     final = await _bounded(admin.spawn(workload.final(kv, history)), "the final reads do not succeed")
     await _until(world, lambda: not cluster.unsettled(), PROGRESS_US, cluster.unsettled)
@@ -190,7 +192,7 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     violations = _check(cluster, workload, history, final)
     violations += check_owners(cluster, ranges[0]) + check_moves(cluster, cluster.first_map)
     require([*violations, *leases.violations, *owners.violations])
-    moves = count_moves(cluster.applied) if shuffling is not None else 0
+    moves = count_moves(cluster.applied)
     counts = {status: sum(op.status is status for op in ops) for status in Status}
     return Stats(
         ok=counts[Status.OK],

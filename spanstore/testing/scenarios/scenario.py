@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from f1common.config import PaxosSection, StorageSection
+from f1common.config import PaxosSection, PlacementSection, StorageSection
 from spanstore.testing.sim import LinkProfile, Loss, NetConfig, WorldConfig
 
 _T = TypeVar("_T")
@@ -88,6 +88,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     moves_us: int = 0
     """How often somebody splits, merges or moves ranges; 0: never."""
+    balance: bool = False
+    """Whether the load balancer is at work, and so eager that it has something to do."""
 
     faults: tuple[tuple[str, int], ...] = ()
     fault_interval_us: int = 1_000_000
@@ -133,6 +135,18 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             transfer_bytes_per_s=self.transfer_bytes_per_s,
             version_keep_ms=self.version_keep_ms,
             outcome_keep_ms=self.outcome_keep_ms,
+        )
+
+    def placement(self) -> PlacementSection:
+        """Return the settings of placement: no replica moves by itself, and ranges and leaders only if wanted."""
+        return PlacementSection(
+            replace_after_ms=0,
+            rebalance=False,
+            balance_load=self.balance,
+            balance_period_ms=200,
+            load_window_ms=300,
+            count_every_ms=0,
+            busy_rows_per_s=5,
         )
 
     def world(self, tolerated: tuple[type[BaseException], ...]) -> WorldConfig:

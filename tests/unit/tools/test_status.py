@@ -11,7 +11,8 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.placement.range_map import spread_tables
-from spanstore.tools.ranges import leaders_of, range_rows, readable, to_csv
+from spanstore.tools.keys import readable
+from spanstore.tools.ranges import leaders_of, range_rows, to_csv
 from spanstore.tools.status import _print_tables, holder_text, summarise
 
 

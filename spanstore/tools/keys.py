@@ -1,0 +1,34 @@
+"""Keys as people write and read them."""
+
+import re
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from spanstore.placement.range_map import KEY_MAX
+
+_NUMBER = re.compile(r"-?\d+")
+
+
+def parse_key(text: str) -> bytes:
+    """Return the key that is written as its elements, ``1/42/abc``, or in hexadecimal, ``0x...``.
+
+    Whole numbers are INT64, everything else is text. Raises INVALID_ARGUMENT.
+    """
+    if text in ("-inf", "+inf"):
+        return KEY_MAX if text == "+inf" else b""
+    try:
+        if text.startswith("0x"):
+            return bytes.fromhex(text[2:])
+        return tuples.encode(tuple(int(part) if _NUMBER.fullmatch(part) else part for part in text.split("/")))
+    except ValueError as error:
+        raise F1Error(Code.INVALID_ARGUMENT, f"{text!r} is no key: {error}") from error
+
+
+def readable(key: bytes) -> str:
+    """Return a key as the values it encodes, or in hexadecimal if it is none."""
+    if key in (b"", KEY_MAX):
+        return "-inf" if not key else "+inf"
+    try:
+        return "/".join(str(element) for element in tuples.decode(key))
+    except F1Error:
+        return f"0x{key.hex()}"
