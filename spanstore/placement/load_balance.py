@@ -25,7 +25,6 @@ _ROOT_ELEMENTS = 2
 """No directory has keys on both sides of a border of so few elements: a root's key has at least one after its table."""
 _MAX_ELEMENTS = 16
 _CANDIDATES = 64
-_FEW_KEYS = 16
 _GAP = 0.3
 """The part of its load, or size, by which a group must be above another one before something moves."""
 _CRUMB = 0.05
@@ -43,6 +42,7 @@ class Why(StrEnum):
     POLICY = "its table's policy"
     SIZE = "size"
     LOAD = "load"
+    JOIN = "its neighbour, which it is to be joined with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class View:
 
         Without one, those without a policy of their own; groups with one are there for the tables that ask for it.
         """
-        data = [n for n in sorted(self.groups) if n != META_GROUP] or [META_GROUP]
+        data = [n for n in sorted(self.groups) if n != META_GROUP] or sorted(self.groups)
         policy = self.policy_of(item)
         if policy != ANYWHERE:
             return [n for n in data if policy.is_met_by(self.groups[n].policy)]
@@ -218,8 +218,6 @@ def _split_busy(view: View, limits: Limits) -> Action | None:
 
 
 def _cut_by_load(item: RangeLoad) -> Split | None:
-    if len(item.keys) < _FEW_KEYS:
-        return None  # too few to say where the middle is
     border, smaller = _best_border(item, item.keys, _ROOT_ELEMENTS)
     if border is None or smaller < 0.25 * sum(weight for _, weight in item.keys):
         return None
@@ -334,13 +332,24 @@ def _may_lead(view: View, group: GroupPlace, server: str) -> bool:
 
 
 def _merge_small(view: View, limits: Limits) -> Action | None:
-    """Return a join of two neighbours that were cut automatically and have become small and quiet."""
+    """Return a join of two neighbours that were cut automatically and have become small and quiet.
+
+    Nearly empty ones in different groups are brought together first; they are too small for other rules to part them.
+    """
     for left, right in pairwise(view.ranges):
-        alike = right.start in view.borders and (left.group, left.table) == (right.group, right.table)
-        small = left.bytes + right.bytes < limits.max_bytes / 4
-        if alike and small and left.rows_per_s + right.rows_per_s < limits.busy_rows_per_s / 4:
+        if right.start not in view.borders or left.table != right.table:
+            continue
+        if left.group == right.group and _is_small(left, right, limits, 0.25):
             return Merge(right.start)
+        if left.group in view.homes(right) and _is_small(left, right, limits, _CRUMB):
+            return Shift(right.start, right.end, left.group, Why.JOIN)
     return None
+
+
+def _is_small(left: RangeLoad, right: RangeLoad, limits: Limits, part: float) -> bool:
+    """Tell whether two ranges have together less than a part of what one may have."""
+    quiet = left.rows_per_s + right.rows_per_s < part * limits.busy_rows_per_s
+    return quiet and left.bytes + right.bytes < part * limits.max_bytes
 
 
 def weigh(pieces: Sequence[tuple[bytes, float]]) -> Weighted:

@@ -72,7 +72,7 @@ class LoadBalancer:
 
     def _is_sure(self, action: Action, now_us: int) -> bool:
         """Tell whether to act now. What rests on load must be wanted twice in a row, and not just after a change."""
-        if isinstance(action, Split | Shift) and action.why is not Why.LOAD:
+        if isinstance(action, Split | Shift) and action.why in (Why.POLICY, Why.SIZE):
             return True
         return now_us >= self._settled_us and self._intended == action
 

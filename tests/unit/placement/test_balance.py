@@ -105,3 +105,53 @@ def test_it_comes_to_rest_and_helps(count: int, number: int, voters: int, dead: 
     assert all(len(group.voters) == size for group in groups)
     if len(able) >= size:
         assert {m.partition("#")[0] for group in groups for m in group.voters} <= set(able)
+
+
+def with_zones(groups: list[GroupState], *zones: str) -> list[GroupState]:
+    return [replace(group, zones=zones) for group in groups]
+
+
+def zones_of(group: GroupState, servers: list[ServerState]) -> list[str]:
+    zone = {server.name: server.zone for server in servers}
+    return sorted(zone[voter.partition("#")[0]] for voter in group.voters)
+
+
+def test_voters_go_where_the_policy_wants_them() -> None:
+    servers, groups = cluster(9, 4)
+    wishes = [("a", "a", "b"), ("b", "b", "b"), ("a", "b", "c"), ()]
+    groups = [replace(group, zones=zones) for group, zones in zip(groups, wishes, strict=True)]
+    zones = [group.zones for group in groups]
+    for _ in range(20):
+        move = plan(servers, groups, rebalance=False)
+        if move is None:
+            break
+        assert move.why is Why.POLICY
+        servers = carry_out(move, servers, groups, 1)
+        groups = [replace(group, zones=wanted) for group, wanted in zip(groups, zones, strict=True)]
+    assert move is None
+    assert [zones_of(group, servers) for group in groups[:3]] == [list("aab"), list("bbb"), list("abc")]
+
+
+def test_a_policy_without_servers_enough_is_met_as_far_as_it_goes() -> None:
+    servers, groups = cluster(3, 1)
+    groups = with_zones(groups, "a", "a", "b")
+    assert plan(servers, groups) is None
+
+
+def test_load_does_not_take_voters_out_of_the_zones_of_the_policy() -> None:
+    servers, groups = cluster(3, 6)
+    groups = with_zones(groups, "a", "b", "c")
+    servers = [*servers, ServerState("s3", "b")]
+    move = plan(servers, groups)
+    assert move is not None
+    assert (move.old, move.new, move.why) == ("s1", "s3", Why.BALANCE)
+
+
+def test_a_dead_voter_is_replaced_in_a_zone_that_the_policy_wants() -> None:
+    servers, groups = cluster(3, 1)
+    groups = with_zones(groups, "a", "b", "b")
+    servers = [servers[0], servers[1], replace(servers[2], health=Health.DEAD)]
+    servers += [ServerState("s3", "c"), ServerState("s4", "b")]
+    move = plan(servers, groups)
+    assert move is not None
+    assert (move.old, move.new, move.why) == ("s2", "s4", Why.DEAD)
