@@ -104,10 +104,18 @@ Damage
 Versions travel as they are stored, with their checksums, which do not contain the group. They are verified when S
 reads them and again before D logs them; each piece has a checksum of its own.
 
+Balance
+=======
+What should be cut, joined and moved is decided by pure functions over what was measured, for replicas
+(:mod:`~spanstore.placement.balance`) and for ranges and leaders (:mod:`~spanstore.placement.load_balance`), one step at
+a time, each only if it leaves the fullest or busiest clearly better off; so it comes to rest. What a table or group is
+to have is its :mod:`~spanstore.placement.policy`. Sizes come from sketches of the rows, load from counts of the last
+window and a sample of its keys. All of it is advice: the steps are those that an operator could take.
+
 Left out
 ========
 Moves run one at a time. A delta is found by walking over R's versions: splitting large ranges keeps the time short for
-which R is closed. Dedicated learners for moves; moves by size and load (F1's load balancing); leases on ranges.
+which R is closed. Dedicated learners for moves; leases on ranges.
 
 References
 ==========

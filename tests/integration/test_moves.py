@@ -4,9 +4,11 @@ import asyncio
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +29,8 @@ ROUNDS = 8
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with running(tmp_path_factory.mktemp("moves"), "--f1servers", "1") as made:
+    options = ("--f1servers", "1", "--set", "placement.balance_period_ms=1000")
+    with running(tmp_path_factory.mktemp("moves"), *options) as made:
         yield made
 
 
@@ -166,3 +169,36 @@ async def _move_table(database: Database) -> None:
                 owner = ranges.group_of(start)
                 job = await submit_move(client, start, end, owner % 4 + 1)
                 assert (await wait_for_move(client, job.number, 30)).state == "done", step
+
+
+def test_a_table_goes_to_the_group_that_its_policy_asks_for(database: Database) -> None:
+    where = ("--dir", str(database.directory))
+    with database.connect() as conn:
+        conn.execute("CREATE TABLE Near (Id INT64 NOT NULL, Name STRING(MAX), PRIMARY KEY (Id))")
+        values = ", ".join(f"({number}, '{'x' * 1000}')" for number in range(200))
+        conn.execute(f"INSERT INTO Near (Id, Name) VALUES {values}")
+
+    def show(*arguments: str) -> Any:
+        return json.loads(database.command("range", *arguments, *where, "--format", "json"))
+
+    held = max(show("load"), key=lambda row: row["bytes"])
+    # Its change history lies with it.
+    assert held["rows"] >= 200
+    assert held["bytes"] > 200_000
+    table = int(held["first"])
+    target = held["group"] % 4 + 1
+    (placed,) = show("policy", "set", str(table), "--leader-zone", "b")
+    assert (placed["fit"], placed["note"]) == ([], "no group meets it: `f1 group place` makes one")
+    database.command("group", "place", str(target), "--leader-zone", "b", *where)
+    end = time.monotonic() + 60
+    while (rows := show("policy", "list")) and rows[0]["groups"] != [target] and time.monotonic() < end:
+        time.sleep(0.5)
+    assert (rows[0]["groups"], rows[0]["note"]) == ([target], "")
+    groups = {
+        group["group"]: group for group in json.loads(database.command("group", "list", *where, "--format", "json"))
+    }
+    assert groups[target]["leader"].startswith("span-b")
+    with database.connect() as conn:
+        assert conn.execute("SELECT count(*), count(Name) FROM Near").fetchone() == (200, 200)
+    database.command("range", "policy", "remove", str(table), *where)
+    assert show("policy", "list") == []
