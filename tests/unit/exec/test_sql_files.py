@@ -5,7 +5,8 @@
     proto                                                           then a .proto file, up to `end`
 
 Values are separated by one space; NULL is NULL, an empty text (empty), bytes hexadecimal. Every file runs also with
-each rule turned off, with all of them off, and with batches of one to three rows: the answers must be the same.
+each rule turned off, with all of them off, and with batches of one to three rows: the answers must be the same. Half of
+these combinations run in `make test-long` only.
 """
 
 import re
@@ -24,6 +25,7 @@ from f1server.plan.spread.joins import JoinOptions
 from f1server.testing.embedded import Connection, EmbeddedDatabase
 
 FILES = sorted((Path(__file__).parents[2] / "golden" / "sql").glob("*.slt"))
+LONG = pytest.mark.long
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,24 @@ def test_answers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-@pytest.mark.parametrize("off", [*[(name,) for name in RULE_NAMES], RULE_NAMES], ids=lambda o: "+".join(o)[:20])
-def test_answers_without_a_rule(path: Path, off: tuple[str, ...]) -> None:
+def test_answers_without_rules(path: Path) -> None:
     """No rule changes an answer (DESIGN section 5)."""
-    run(path, EmbeddedDatabase(duck=duck(), rules_off=off))
+    run(path, EmbeddedDatabase(duck=duck(), rules_off=RULE_NAMES))
+
+
+# Most of what rules look at is in two files: the others go through them in long runs.
+RULED = [path if path.stem in ("select", "hierarchy") else pytest.param(path, marks=LONG) for path in FILES]
+
+
+@pytest.mark.parametrize("path", RULED, ids=lambda p: p.stem)
+@pytest.mark.parametrize("off", RULE_NAMES)
+def test_answers_without_a_rule(path: Path, off: str) -> None:
+    """Nor does one that finds other ones turned on."""
+    run(path, EmbeddedDatabase(duck=duck(), rules_off=(off,)))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, pytest.param(2, marks=LONG), 3])
 def test_answers_from_small_batches(path: Path, rows: int) -> None:
     run(path, EmbeddedDatabase(duck=duck(), batch_rows=rows))
 
@@ -140,7 +152,7 @@ JOINS = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 @pytest.mark.parametrize("joins", JOINS)
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=LONG), 3])
 def test_answers_of_several_workers(path: Path, joins: str, workers: int) -> None:
     """Queries that are spread answer as others do, with batches of two rows."""
     database = EmbeddedDatabase(duck=duck(), batch_rows=2, joins=JOINS[joins], workers=workers)
