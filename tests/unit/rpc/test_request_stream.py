@@ -204,7 +204,12 @@ def test_timeout_is_ambiguous_once_handed_over_and_the_late_answer_is_dropped() 
         server = Server()
         async with connected(server.session) as channel:
             stream = request_stream(channel)
-            error = await outcome(stream.call(Request(text="late"), timeout_s=0.05))
+            # The stream stands before the time begins to count, so that it suffices for the message on any machine.
+            first = asyncio.create_task(stream.call(Request(text="first"), timeout_s=30.0))
+            await until(lambda: len(server.waiting) == 1)
+            server.answer_all()
+            await first
+            error = await outcome(stream.call(Request(text="late"), timeout_s=0.5))
             assert (error.code, error.ambiguous, error.retryable) == (Code.DEADLINE_EXCEEDED, True, False)
             await until(lambda: len(server.waiting) == 1)
             server.answer_all()
