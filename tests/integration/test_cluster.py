@@ -216,7 +216,7 @@ def test_mistakes_are_answered_in_one_line(user: User, tmp_path: Path) -> None:
 def test_a_benchmark_runs_and_reports(user: User) -> None:
     done = user.f1(
         *("bench", "kv", "--dir", str(user.directory), "--no-peer", "--format", "json"),
-        *("--clients", "4", "--seconds", "0.5"),
+        *("--clients", "4", "--seconds", "2"),
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
