@@ -16,6 +16,7 @@ from f1common.rpc.channels import ChannelCache
 from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
+from f1server.check.checker import Checker
 from f1server.dist.coordinator import Coordinator
 from f1server.dist.pool import SlavePool
 from f1server.dist.queries import DistributedQueries
@@ -82,6 +83,14 @@ class F1Process:
             committer=committer,
             pessimistic=pessimistic,
             sql=self._sql,
+            checker=Checker(
+                self.client,
+                self._store,
+                self.leases,
+                rng,
+                self._sql.evaluators().checks,
+                executor=self._sql.executor,
+            ),
             clock=clock,
             rng=rng,
             pool=self.pool,

@@ -43,6 +43,7 @@ class F1Servicer(stubs.F1ServerServicer):
             "show_schema": frontend.show_schema,
             "ping": frontend.ping,
             "read_changes": frontend.read_changes,
+            "check": frontend.check,
         }
 
     @maps_errors

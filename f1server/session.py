@@ -16,6 +16,8 @@ from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Column, Schema
+from f1server.check.checker import Checker
+from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
 from f1server.cursors import Cursors, one_batch
 from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_span, read_batch
@@ -40,6 +42,7 @@ T = TypeVar("T")
 DEFAULT_PAGE_BYTES = 1 << 20
 _MAX_PAGE_BYTES = 16 << 20
 _CHANGES_PAGE = 1_000
+_MAX_EXAMPLES = 1_000
 _LAST_TIMESTAMP = 1 << 55
 """In the year 3111: hidden keys have room for no later one."""
 
@@ -68,10 +71,12 @@ class Frontend:
         committer: Committer,
         pessimistic: PessimisticTransactions,
         sql: SqlRunner,
+        checker: Checker,
         clock: Clock,
         rng: random.Random,
         pool: SlavePool,
     ) -> None:
+        self._checker = checker
         self._identity = identity
         self._pool = pool
         self._client = client
@@ -302,6 +307,30 @@ class Frontend:
             if batch is not None and after_ts < batch.commit_ts <= until_ts:
                 found.append(batch)
         return found
+
+    # ------------------------------------------------------------------ checks
+
+    async def check(self, database: str, request: pb.Check) -> pb.CheckReply:
+        """Do one step of a check of the database."""
+        match request.WhichOneof("step"):
+            case "plan":
+                return plan_to_pb(await self._checker.plan(database, list(request.plan.tables)))
+            case "part":
+                asked = request.part
+                part = part_from_pb(asked)
+                _check_timestamp(asked.timestamp)
+                examples = min(asked.examples, _MAX_EXAMPLES)
+                report = await self._checker.run(
+                    database, asked.timestamp, part, repair=asked.repair, examples=examples
+                )
+                return report_to_pb(report)
+            case "keep":
+                await self._checker.keep(request.keep)
+            case "end":
+                await self._checker.end(request.end)
+            case _:
+                raise F1Error(Code.INVALID_ARGUMENT, "a step of a check that this server does not know")
+        return pb.CheckReply()
 
     # ------------------------------------------------------------------ the server
 

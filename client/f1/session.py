@@ -263,6 +263,17 @@ class Session:
         response, _ = await self.servers.call(make, self.deadline(), Resend.ALWAYS)
         return response.read_changes
 
+    async def check(self, step: pb.Check, timeout_s: float) -> pb.CheckReply:
+        """Do one step of a check of the database, at any server. Each may be done again."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.check.CopyFrom(step)
+            return request
+
+        response, _ = await self.servers.call(make, Deadline.after(timeout_s), Resend.ALWAYS)
+        return response.check
+
 
 def _not_committed(error: F1Error) -> F1Error:
     text = f"the time is over and nothing was committed; the last try ended with {error}"

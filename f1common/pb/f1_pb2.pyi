@@ -34,7 +34,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes")
+    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check")
     ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,7 @@ class Request(_message.Message):
     SHOW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     id: int
     timeout_ms: int
     database: str
@@ -65,10 +66,11 @@ class Request(_message.Message):
     show_schema: ShowSchema
     ping: Ping
     read_changes: ReadChanges
-    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ...) -> None: ...
+    check: Check
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes")
+    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +85,7 @@ class Response(_message.Message):
     SHOW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     execute: ExecuteReply
@@ -97,7 +100,8 @@ class Response(_message.Message):
     show_schema: ShowSchemaReply
     ping: PingReply
     read_changes: ReadChangesReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ...) -> None: ...
+    check: CheckReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ...) -> None: ...
 
 class LogicalWrite(_message.Message):
     __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version", "defaults")
@@ -496,6 +500,98 @@ class Change(_message.Message):
     after: bytes
     columns: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, kind: _Optional[_Union[Change.Kind, str]] = ..., table: _Optional[str] = ..., table_id: _Optional[int] = ..., key: _Optional[bytes] = ..., before: _Optional[bytes] = ..., after: _Optional[bytes] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Check(_message.Message):
+    __slots__ = ("plan", "part", "keep", "end")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    plan: CheckPlan
+    part: CheckPart
+    keep: str
+    end: str
+    def __init__(self, plan: _Optional[_Union[CheckPlan, _Mapping]] = ..., part: _Optional[_Union[CheckPart, _Mapping]] = ..., keep: _Optional[str] = ..., end: _Optional[str] = ...) -> None: ...
+
+class CheckPlan(_message.Message):
+    __slots__ = ("tables",)
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tables: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckPart(_message.Message):
+    __slots__ = ("kind", "start", "end", "table_id", "index_id", "keys", "timestamp", "repair", "examples")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ROWS: _ClassVar[CheckPart.Kind]
+        ENTRIES: _ClassVar[CheckPart.Kind]
+        STRAYS: _ClassVar[CheckPart.Kind]
+    ROWS: CheckPart.Kind
+    ENTRIES: CheckPart.Kind
+    STRAYS: CheckPart.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    kind: CheckPart.Kind
+    start: bytes
+    end: bytes
+    table_id: int
+    index_id: int
+    keys: int
+    timestamp: int
+    repair: bool
+    examples: int
+    def __init__(self, kind: _Optional[_Union[CheckPart.Kind, str]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., table_id: _Optional[int] = ..., index_id: _Optional[int] = ..., keys: _Optional[int] = ..., timestamp: _Optional[int] = ..., repair: _Optional[bool] = ..., examples: _Optional[int] = ...) -> None: ...
+
+class CheckReply(_message.Message):
+    __slots__ = ("timestamp", "pin", "schema_version", "parts", "rows", "entries", "findings")
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    timestamp: int
+    pin: str
+    schema_version: int
+    parts: _containers.RepeatedCompositeFieldContainer[CheckPart]
+    rows: int
+    entries: int
+    findings: _containers.RepeatedCompositeFieldContainer[CheckFindings]
+    def __init__(self, timestamp: _Optional[int] = ..., pin: _Optional[str] = ..., schema_version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[CheckPart, _Mapping]]] = ..., rows: _Optional[int] = ..., entries: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[CheckFindings, _Mapping]]] = ...) -> None: ...
+
+class CheckFindings(_message.Message):
+    __slots__ = ("clause", "kind", "table", "element", "count", "repaired", "examples")
+    CLAUSE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    clause: int
+    kind: str
+    table: str
+    element: str
+    count: int
+    repaired: int
+    examples: _containers.RepeatedCompositeFieldContainer[CheckExample]
+    def __init__(self, clause: _Optional[int] = ..., kind: _Optional[str] = ..., table: _Optional[str] = ..., element: _Optional[str] = ..., count: _Optional[int] = ..., repaired: _Optional[int] = ..., examples: _Optional[_Iterable[_Union[CheckExample, _Mapping]]] = ...) -> None: ...
+
+class CheckExample(_message.Message):
+    __slots__ = ("key", "message")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    message: str
+    def __init__(self, key: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class RefreshSchemaRequest(_message.Message):
     __slots__ = ("database", "version")

@@ -176,6 +176,15 @@ class SchemaStore:
         leases = [_lease_row(row.key, row.ts, row.value) for row in result.ranges[0]]
         return stored, (next_id, _live_ts(counter)), leases
 
+    async def schemas_at(self, timestamp: int) -> dict[str, Schema]:
+        """Return the schemas of all databases as of a timestamp (microseconds since the epoch), by database."""
+        prefixes = [tuples.encode((SYSTEM_TABLE, what)) for what in ("database", "schema")]
+        spans = [KeyRange(prefix, tuples.successor(prefix)) for prefix in prefixes]
+        databases, schemas = (await self._client.read([], spans, timestamp=timestamp)).ranges
+        live = {str(tuples.decode(row.key)[2]) for row in databases}
+        found = {str(tuples.decode(row.key)[2]): decode_schema(row.value, row.ts) for row in schemas}
+        return {name: found[name] for name in sorted(live & found.keys())}
+
     async def databases(self) -> list[str]:
         """Return the names of all databases, ascending."""
         prefix = tuples.encode((SYSTEM_TABLE, "database"))

@@ -158,7 +158,7 @@ def test_changes_of_many_elements_keep_the_database_consistent(seed, before_afte
 
 @pytest.mark.long
 @given(SEEDS, ends())
-@settings(COMMON, max_examples=10_000)
+@settings(COMMON, max_examples=3_000)
 def test_changes_of_many_elements_keep_the_database_consistent_at_length(seed, before_after) -> None:
     check_change(seed, before_after)
 

@@ -1,0 +1,143 @@
+"""``f1 check``: is the database consistent with its schema? ``--repair`` makes index entries right."""
+
+import asyncio
+import datetime
+import io
+import json
+import sys
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from f1 import aio
+from f1.checking import CheckResult, Findings, check_database
+from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1.shell.render import write_table
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+
+
+class Format(Enum):
+    """How the findings are printed."""
+
+    table = "table"
+    json = "json"
+
+
+def command(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Only the hierarchies of these tables. [default: all, and keys that belong to no table]",
+        ),
+    ] = None,
+    host: HostOption = None,
+    database: DatabaseOption = None,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Add missing index entries, remove and correct wrong ones; report the rest."),
+    ] = False,
+    examples: Annotated[int, typer.Option(min=0, max=1000, help="Keys shown of each kind of finding.")] = 5,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="Parts of the key space under way at a time.")] = 4,
+    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
+) -> None:
+    """Check rows, index entries and constraints of a database as of now, while it is used.
+
+    The exit code is 1 if anything is wrong and was not repaired.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        result = runner.run(_check(hosts_of(host), database, tables or [], repair, examples, parallel))
+    typer.echo(json.dumps(document(result, database), indent=2) if form is Format.json else text(result))
+    if result.left:
+        raise F1Error(Code.DATA_CORRUPTION, _advice(result, repair))
+
+
+async def _check(
+    hosts: str, database: str | None, tables: list[str], repair: bool, examples: int, parallel: int
+) -> CheckResult:
+    async with await aio.connect(hosts, database, autocommit=True) as connection:
+        with _bar() as bar:
+            task = bar.add_task("check", total=None)
+            return await check_database(
+                connection.session,
+                tables,
+                repair=repair,
+                examples=examples,
+                parallel=parallel,
+                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.completed:,} keys"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def text(result: CheckResult) -> str:
+    """Return the findings for people: a table of counts, then examples."""
+    moment = datetime.datetime.fromtimestamp(result.timestamp / 1e6, tz=datetime.UTC)
+    looked = f"{result.rows:,} rows and {result.entries:,} index entries, as of {moment:%Y-%m-%d %H:%M:%S} UTC"
+    if not result.findings:
+        return f"Nothing is wrong with {looked}."
+    names = ("clause", "finding", "table", "element", "count", "repaired")
+    rows: list[tuple[Any, ...]] = [
+        (str(g.clause), g.kind, g.table, g.element, f"{g.count:,}", f"{g.repaired:,}") for g in result.findings
+    ]
+    out = io.StringIO()
+    write_table(out.write, [pb.ColumnInfo(name=name, type="STRING") for name in names], [rows])
+    lines = [out.getvalue().rpartition("(")[0].rstrip("\n"), ""]
+    for group in result.findings:
+        lines += [f"{group.kind} in {_place(group)}:", *(f"  {key}: {message}" for key, message in group.examples)]
+        if group.count > len(group.examples):
+            lines.append(f"  and {group.count - len(group.examples):,} more")
+    return "\n".join([*lines, "", f"Looked at {looked}."])
+
+
+def _place(group: Findings) -> str:
+    return ".".join(name for name in (group.table, group.element) if name) or "no table"
+
+
+def document(result: CheckResult, database: str | None) -> dict[str, Any]:
+    """Return the findings for programs."""
+    return {
+        "database": database or "default",
+        "timestamp": result.timestamp,
+        "schema_version": result.schema_version,
+        "consistent": not result.findings,
+        "rows": result.rows,
+        "entries": result.entries,
+        "findings": [
+            {
+                "clause": group.clause,
+                "kind": group.kind,
+                "table": group.table,
+                "element": group.element,
+                "count": group.count,
+                "repaired": group.repaired,
+                "examples": [{"key": key, "message": message} for key, message in group.examples],
+            }
+            for group in result.findings
+        ],
+    }
+
+
+def _advice(result: CheckResult, repair: bool) -> str:
+    counted = f"{result.left:,} findings"
+    entries = sum(g.count for g in result.findings if g.kind in ("missing entry", "orphan entry", "wrong entry"))
+    if repair or not entries:
+        return f"{counted} need somebody who knows what is right: correct or delete the rows that are named"
+    return f"{counted}; --repair makes {entries:,} index entries right"

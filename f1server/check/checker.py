@@ -1,0 +1,265 @@
+"""Checks of parts of a database as of one timestamp: reads what the pure parts ask for."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from f1common.ids import new_id
+from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.schema import ElementState, Index, Schema, Table
+from f1server.catalog.store import SchemaStore
+from f1server.check.entries import EntryBatch, StoredKey
+from f1server.check.findings import Example, Finding, Kind, Report
+from f1server.check.parts import Part, PartKind, divided, of_schema, strays
+from f1server.check.repair import Repairer
+from f1server.check.rows import CheckedRow, RowBatch
+from f1server.rows.planner import CheckEvaluator
+from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient, Version
+
+__all__ = ["CheckPlan", "Checker"]
+
+T = TypeVar("T")
+
+_COLUMNS = (
+    ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
+    ScanColumn("ts", "TIMESTAMP", ScanSource.VERSION_TS),
+    ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
+)
+_BATCH = 500
+_KEYS_PER_PART = 10_000
+_READ_AT_ONCE = 1_000
+_PIN_S = 600.0
+_SCHEMAS_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """What a check is to do: its timestamp, the pin that keeps it readable, and the parts of the work."""
+
+    timestamp: int
+    pin: str
+    schema_version: int
+    parts: Sequence[Part]
+
+
+class Checker:
+    """Checks parts of databases, for one f1server; nothing is kept from one part to the next."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        store: SchemaStore,
+        leases: SchemaLeases,
+        rng: random.Random,
+        evaluate: Callable[[Schema], CheckEvaluator],
+        *,
+        executor: ThreadPoolExecutor | None = None,
+    ) -> None:
+        """``evaluate`` gives the evaluator of CHECK constraints; ``executor``: where rows are decoded, None: here."""
+        self._client = client
+        self._store = store
+        self._rng = rng
+        self._evaluate = evaluate
+        self._executor = executor
+        self._repairer = Repairer(client, leases, rng)
+        self._schemas: dict[int, dict[str, Schema]] = {}
+
+    # ------------------------------------------------------------------ the whole check
+
+    async def plan(self, database: str, tables: Collection[str]) -> CheckPlan:
+        """Fix a timestamp, pin it, and divide the work; no tables named: everything, strays included.
+
+        Raises NOT_FOUND for the database or a table, and what the storage tier raises.
+        """
+        timestamp = self._client.strong_timestamp()
+        schema = await self._schema(database, timestamp)
+        chosen = {schema.table(name).id for name in tables}
+        pin = f"check-{new_id(self._rng).hex()}"
+        await self._client.pins.add(pin, timestamp, ttl_s=_PIN_S, owner=f"f1 check of {database}")
+        try:
+            parts = of_schema(schema, chosen)
+            if parts:
+                spans = [KeyRange(part.start, part.end) for part in parts]
+                parts = divided(parts, await self._client.sketch(spans, every=_KEYS_PER_PART))
+            if not chosen:
+                parts += strays((await self._all_schemas(timestamp)).values())
+        except BaseException:
+            await self.end(pin)
+            raise
+        return CheckPlan(timestamp, pin, schema.version, parts)
+
+    async def keep(self, pin: str) -> None:
+        """Let the timestamp stay readable for longer. Raises NOT_FOUND if the pin has expired."""
+        await self._client.pins.refresh(pin, ttl_s=_PIN_S)
+
+    async def end(self, pin: str) -> None:
+        """Let go of the timestamp."""
+        await self._client.pins.remove(pin)
+
+    # ------------------------------------------------------------------ one part
+
+    async def run(
+        self, database: str, timestamp: int, part: Part, *, repair: bool = False, examples: int = 10
+    ) -> Report:
+        """Check one part of a plan, and repair entries at once if that is wanted; it may be run again.
+
+        Raises SNAPSHOT_TOO_OLD if the pin was not kept, INVALID_ARGUMENT for a part of another schema, and what the
+        storage tier raises.
+        """
+        schema = await self._schema(database, timestamp)
+        report = Report(examples)
+        match part.kind:
+            case PartKind.ROWS:
+                findings = self._rows(schema, _table(schema, part), timestamp, part, report)
+            case PartKind.ENTRIES:
+                findings = self._entries(schema, _index(schema, part), timestamp, part, report)
+            case PartKind.STRAYS:
+                findings = self._strays(timestamp, part)
+        async with aclosing(findings):
+            async for found in findings:
+                await self._take(database, report, found, repair=repair)
+        return report
+
+    async def _take(self, database: str, report: Report, findings: Sequence[Finding], *, repair: bool) -> None:
+        suspects = [finding for finding in findings if finding.repair is not None] if repair else []
+        report.add(finding for finding in findings if not repair or finding.repair is None)
+        done = await self._repairer.repair(database, [s.repair for s in suspects if s.repair is not None])
+        for finding, repaired in zip(suspects, done, strict=True):
+            report.add([finding], repaired=repaired)
+
+    async def _rows(
+        self, schema: Schema, root: Table, timestamp: int, part: Part, report: Report
+    ) -> AsyncGenerator[list[Finding], None]:
+        lineage: list[bytes] = []
+        async for keys in self._scan(part, timestamp):
+            batch = RowBatch(schema, root, lineage)
+            await self._beside(lambda batch=batch, keys=keys: _add_all(batch, keys))  # type: ignore[misc]
+            found = await self._read(batch.wanted, timestamp)
+            found |= await self._read(batch.disputed(found) - found.keys(), timestamp)
+            report.rows += batch.row_count
+            report.entries += batch.entry_count
+            yield [*batch.verdict(found), *self._checks(schema, batch)]
+
+    def _checks(self, schema: Schema, batch: RowBatch) -> list[Finding]:
+        """Return the rows for which a public CHECK is false."""
+        findings: list[Finding] = []
+        for table_id, rows in batch.rows.items():
+            table = schema.by_id[table_id]
+            public = {check.name: check.sql for check in table.checks if check.state is ElementState.PUBLIC}
+            for row, name, text in self._false(schema, table, rows) if public else ():
+                if name in public or not name:
+                    example = Example(row.shown, text or f"CHECK ({public[name]}) is false")
+                    findings.append(Finding(Kind.CHECK, table.name, name, example))
+        return findings
+
+    def _false(self, schema: Schema, table: Table, rows: Sequence[CheckedRow]) -> list[tuple[CheckedRow, str, str]]:
+        """Return (row, name of the check that is false, or empty, and why it cannot be evaluated)."""
+        evaluate = self._evaluate(schema)
+        try:
+            return [(rows[position], name, "") for position, name in evaluate(table, [row.row for row in rows])]
+        except F1Error as error:
+            if len(rows) == 1:
+                return [(rows[0], "", f"the checks cannot be evaluated: {error.message}")]
+        middle = len(rows) // 2
+        return self._false(schema, table, rows[:middle]) + self._false(schema, table, rows[middle:])
+
+    async def _entries(
+        self, schema: Schema, index: tuple[Table, Index], timestamp: int, part: Part, report: Report
+    ) -> AsyncGenerator[list[Finding], None]:
+        async for keys in self._scan(part, timestamp):
+            batch = EntryBatch(schema)
+            for stored in keys:
+                batch.add(*index, stored)
+            report.entries += len(keys)
+            yield [*batch.findings, *batch.verdict(await self._read(batch.wanted, timestamp))]
+
+    async def _strays(self, timestamp: int, part: Part) -> AsyncGenerator[list[Finding], None]:
+        text = "a key of no table or index of any database: left over from one that was dropped, or is being dropped"
+        async for keys in self._scan(part, timestamp):
+            yield [Finding(Kind.NO_TABLE, "", "", Example(_shown(stored.key), text)) for stored in keys]
+
+    # ------------------------------------------------------------------ reading
+
+    async def _scan(self, part: Part, timestamp: int) -> AsyncIterator[list[StoredKey]]:
+        scan = self._client.scan(
+            [KeyRange(part.start, part.end)], _COLUMNS, timestamp=timestamp, batch_rows=_BATCH, anywhere=True
+        )
+        async with aclosing(aiter(scan)) as batches:
+            async for batch in batches:
+                yield _stored(batch)
+
+    async def _read(self, keys: Iterable[bytes], timestamp: int) -> dict[bytes, Version | None]:
+        wanted = sorted(keys)
+        found: dict[bytes, Version | None] = {}
+        for start in range(0, len(wanted), _READ_AT_ONCE):
+            some = wanted[start : start + _READ_AT_ONCE]
+            result = await self._client.read(some, timestamp=timestamp, anywhere=True, timeout_s=30.0)
+            found.update(zip(some, result.versions, strict=True))
+        return found
+
+    async def _beside(self, work: Callable[[], T]) -> T:
+        """Do what takes time without keeping requests waiting."""
+        if self._executor is None:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def _all_schemas(self, timestamp: int) -> dict[str, Schema]:
+        """Return the schemas of all databases as of the check's timestamp."""
+        kept = self._schemas.pop(timestamp, None)
+        self._schemas[timestamp] = kept if kept is not None else await self._store.schemas_at(timestamp)
+        for oldest in list(self._schemas)[:-_SCHEMAS_KEPT]:
+            del self._schemas[oldest]
+        return self._schemas[timestamp]
+
+    async def _schema(self, database: str, timestamp: int) -> Schema:
+        schema = (await self._all_schemas(timestamp)).get(database)
+        if schema is None:
+            raise F1Error(Code.NOT_FOUND, f"there is no database {database}; CREATE DATABASE {database} makes one")
+        return schema
+
+
+def _stored(batch: pa.RecordBatch) -> list[StoredKey]:
+    keys, timestamps, values = (batch.column(i) for i in range(3))
+    return [
+        StoredKey(key, ts, value)
+        for key, ts, value in zip(
+            keys.to_pylist(), timestamps.cast(pa.int64()).to_pylist(), values.to_pylist(), strict=True
+        )
+    ]
+
+
+def _add_all(batch: RowBatch, keys: Sequence[StoredKey]) -> None:
+    for stored in keys:
+        batch.add(stored)
+
+
+def _table(schema: Schema, part: Part) -> Table:
+    table = schema.by_id.get(part.table_id)
+    if table is None or part.start >= part.end:
+        raise F1Error(
+            Code.INVALID_ARGUMENT, f"no part of {schema.database}: table {part.table_id}; plan the check anew"
+        )
+    return table
+
+
+def _index(schema: Schema, part: Part) -> tuple[Table, Index]:
+    table = _table(schema, part)
+    for index in table.indexes:
+        if index.id == part.index_id and not index.local:
+            return table, index
+    raise F1Error(Code.INVALID_ARGUMENT, f"{table.name} has no global index {part.index_id}; plan the check anew")
+
+
+def _shown(key: bytes) -> str:
+    try:
+        return repr(tuples.decode(key))
+    except F1Error:
+        return key.hex()

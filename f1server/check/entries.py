@@ -1,0 +1,161 @@
+"""What is to be said of index entries, batch by batch: whose they are, and whether that row should have them (pure)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from f1common.encoding.row import Cell, decode_row
+from f1common.errors import F1Error
+from f1server.catalog.schema import Index, Schema, Table
+from f1server.check.findings import Example, Finding, Kind, Suspect
+from f1server.rows.images import describe, describe_key
+from f1server.rows.keys import IndexLayout, index_layout, row_key
+from f1server.rows.rowcodec import decode_row_value
+from f1server.rows.values import Row, Value
+from spanstore.client import Version
+
+__all__ = ["EntryBatch", "Found", "StoredKey", "claims", "entries_of", "owner_of", "row_in", "unreadable"]
+
+Found = Mapping[bytes, Version | None]
+"""What the storage tier holds under keys that were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """One key with its newest version as of the check's timestamp."""
+
+    key: bytes
+    ts: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """An entry and the row that it names."""
+
+    where: IndexLayout
+    stored: StoredKey
+    values: tuple[Value, ...]
+    owner: tuple[Value, ...]
+    owner_key: bytes
+
+
+class EntryBatch:
+    """Some entries of any indexes."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._entries: list[_Owned] = []
+        self.findings: list[Finding] = []
+        """What could be said at once."""
+
+    @property
+    def wanted(self) -> set[bytes]:
+        """The rows that must be read for :meth:`verdict`."""
+        return {entry.owner_key for entry in self._entries}
+
+    def add(self, table: Table, index: Index, stored: StoredKey) -> None:
+        """Take in an entry."""
+        where = index_layout(self._schema, table, index)
+        try:
+            values, owner = where.split(stored.key, stored.value)
+            owner_key = row_key(self._schema, table, owner)
+        except F1Error as error:
+            self.findings.append(unreadable(table.name, index.name, stored.key, error))
+            return
+        self._entries.append(_Owned(where, stored, values, owner, owner_key))
+
+    def verdict(self, found: Found) -> list[Finding]:
+        """Return what is wrong with the entries, given the rows."""
+        return [finding for entry in self._entries if (finding := self._judge(entry, found)) is not None]
+
+    def _judge(self, entry: _Owned, found: Found) -> Finding | None:
+        where, stored = entry.where, entry.stored
+        table = where.table
+        row = row_in(table, entry.owner, found.get(entry.owner_key))
+        shown = f"{_values(where, entry.values)} of the row {describe_key(table, entry.owner)}"
+        if row is None:
+            text = f"entry {shown}: there is no such row"
+            return _entry_finding(Kind.ORPHAN_ENTRY, entry, text)
+        try:
+            expected = entries_of(where, row, entry.owner)
+        except F1Error:
+            return None  # the row itself is reported
+        if stored.key not in expected:
+            text = f"entry {shown}: the row has other values"
+            return _entry_finding(Kind.WRONG_ENTRY, entry, text)
+        if expected[stored.key][0] != stored.value:
+            text = f"entry {shown}: it stores {_stored(where, stored.value)}, the row has {_row_values(where, row)}"
+            return _entry_finding(Kind.WRONG_ENTRY, entry, text)
+        return None
+
+
+def entries_of(
+    where: IndexLayout, row: Mapping[int, Value], key_values: tuple[Value, ...]
+) -> dict[bytes, tuple[bytes, bool]]:
+    """Return the entries that a row should have, by key: value, and whether another row may want the same key.
+
+    Raises F1Error for a row that can have none: KEY_TOO_LONG, OUT_OF_RANGE, DATA_CORRUPTION.
+    """
+    value = where.value(row, key_values)
+    return {key: (value, contended) for key, contended in where.keys(row, key_values).items()}
+
+
+def owner_of(where: IndexLayout, key: bytes, version: Version | None) -> tuple[Value, ...] | None:
+    """Return the primary key of the row that an entry names; None if there is no entry or it names none."""
+    if version is None or version.value is None:
+        return None
+    try:
+        return where.split(key, version.value)[1]
+    except F1Error:
+        return None
+
+
+def claims(where: IndexLayout, owner: tuple[Value, ...], version: Version | None, key: bytes) -> bool:
+    """Tell whether the row ``owner`` is there and should have the entry ``key``."""
+    row = row_in(where.table, owner, version)
+    try:
+        return row is not None and key in entries_of(where, row, owner)
+    except F1Error:
+        return False
+
+
+def row_in(table: Table, key_values: Sequence[Value], version: Version | None) -> Row | None:
+    """Return the row in a version, None if there is none. Columns of a row that cannot be read are NULL."""
+    if version is None or version.value is None:
+        return None
+    try:
+        return decode_row_value(table, key_values, version.value)
+    except F1Error:
+        return {**dict.fromkeys(table.by_id), **dict(zip(table.key_column_ids, key_values, strict=True))}
+
+
+def unreadable(table: str, element: str, key: bytes, error: F1Error) -> Finding:
+    """Return the finding that a key or value is not what can be there."""
+    return Finding(Kind.UNREADABLE, table, element, Example(key.hex(), error.message))
+
+
+def _entry_finding(kind: Kind, entry: _Owned, message: str) -> Finding:
+    where = entry.where
+    suspect = Suspect(where.table.id, where.index.id, entry_key=entry.stored.key)
+    key = describe_key(where.table, entry.owner)
+    return Finding(kind, where.table.name, where.index.name, Example(key, message), suspect)
+
+
+def _values(where: IndexLayout, values: Sequence[Value]) -> str:
+    names = [".".join((where.table.by_id[part.column_id].name, *part.path)) for part in where.index.parts]
+    return describe(names, tuple(values))
+
+
+def _stored(where: IndexLayout, value: bytes) -> str:
+    cells = decode_row(value)
+    return _storing(where, cells)
+
+
+def _row_values(where: IndexLayout, row: Row) -> str:
+    return _storing(where, {i: v for i, v in row.items() if v is not None})
+
+
+def _storing(where: IndexLayout, cells: Mapping[int, Cell | Value]) -> str:
+    ids = [*where.index.storing, *(where.table.key_column_ids if where.index.unique else ())]
+    names = [where.table.by_id[i].name for i in ids]
+    return describe(names, tuple(cells.get(i) for i in ids)) if ids else "no columns"  # type: ignore[misc]

@@ -1,0 +1,95 @@
+"""Parts of a check: which keys there are to look at, divided so that each part is short work (pure)."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+
+from f1common.encoding import tuple as tuples
+from f1server.catalog.schema import ElementState, Index, Schema, Table
+from f1server.rows.keys import index_prefix, table_span
+from spanstore.client import Sketch
+
+__all__ = ["Part", "PartKind", "Span", "divided", "of_schema", "strays"]
+
+Span = tuple[bytes, bytes]
+
+_FIRST_ID, _LAST_ID = 1, (1 << 63) - 1
+
+
+class PartKind(IntEnum):
+    """What the keys of a part are; numbered as f1.db.CheckPart.Kind."""
+
+    ROWS = 0
+    """Of the hierarchy of a root table: rows, entries of local indexes, change history."""
+    ENTRIES = 1
+    """Of a global index."""
+    STRAYS = 2
+    """Of no table and no index of any database: there should be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Keys from ``start`` to before ``end``; ``keys`` is about how many. ``table_id`` of a hierarchy is its root's."""
+
+    kind: PartKind
+    start: bytes
+    end: bytes
+    table_id: int = 0
+    index_id: int = 0
+    keys: int = 0
+
+
+def of_schema(schema: Schema, tables: Collection[int]) -> list[Part]:
+    """Return undivided parts that hold all data of these tables (ids); none given: of all tables.
+
+    A hierarchy is taken as a whole if one of its tables is named.
+    """
+    chosen = [t for t in schema.tables if t.state > ElementState.ABSENT and (not tables or t.id in tables)]
+    roots = sorted({schema.root(table).id for table in chosen})
+    parts = [Part(PartKind.ROWS, *table_span(schema, schema.by_id[root]), root) for root in roots]
+    for table, index in _global_indexes(schema, chosen):
+        parts.append(Part(PartKind.ENTRIES, *_index_span(schema, table, index), table.id, index.id))
+    return parts
+
+
+def _global_indexes(schema: Schema, tables: Iterable[Table]) -> Iterator[tuple[Table, Index]]:
+    for table in tables:
+        for index in table.indexes:
+            if not index.local and index.state > ElementState.ABSENT:
+                yield table, index
+
+
+def _index_span(schema: Schema, table: Table, index: Index) -> Span:
+    prefix = index_prefix(schema, table, index, ())
+    return prefix, tuples.successor(prefix)
+
+
+def strays(schemas: Iterable[Schema]) -> list[Part]:
+    """Return the parts of the key space that belong to no table and no global index of these schemas."""
+    known: list[Span] = []
+    for schema in schemas:
+        known += [(part.start, part.end) for part in of_schema(schema, ())]
+    at = tuples.encode((_FIRST_ID,))
+    parts = []
+    for start, end in sorted(known):
+        if at < start:
+            parts.append(Part(PartKind.STRAYS, at, start))
+        at = max(at, end)
+    parts.append(Part(PartKind.STRAYS, at, tuples.successor(tuples.encode((_LAST_ID,)))))
+    return parts
+
+
+def divided(parts: Sequence[Part], sketch: Sketch) -> list[Part]:
+    """Cut parts at the borders of a sketch of them, and fill in how many keys each has."""
+    borders = [segment.key for segment in sketch.segments]
+    counts = {segment.key: sum(count.rows for count in segment.counts.values()) for segment in sketch.segments}
+    return [piece for part in parts for piece in _cut(part, borders, counts)]
+
+
+def _cut(part: Part, borders: Sequence[bytes], counts: Mapping[bytes, int]) -> Iterator[Part]:
+    inside = borders[bisect_right(borders, part.start) : bisect_right(borders, part.end)]
+    for start, end in pairwise([part.start, *(key for key in inside if key < part.end), part.end]):
+        # A segment that begins before the part, if there is one, belongs to the part before.
+        yield Part(part.kind, start, end, part.table_id, part.index_id, counts.get(start, 0))

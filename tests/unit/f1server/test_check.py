@@ -1,0 +1,462 @@
+"""Checks of a database in use: planted damage of every clause is found, repaired where that can be, nothing else is."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from f1.checking import CheckResult, check_database
+from f1common.encoding import tuple as tuples
+from f1common.encoding.row import Timestamp, decode_row, encode_row
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1server.catalog.schema import ElementState, Schema, Table
+from f1server.rows.keys import index_key, row_key
+from f1server.rows.layout import LOCAL_INDEX_BASE
+from f1server.testing.database import Database, with_database
+from spanstore.client import Write
+
+DDL = (
+    "CREATE TABLE Place (P INT64, Name STRING, PRIMARY KEY (P))",
+    "CREATE UNIQUE INDEX PlaceName ON Place (Name)",
+    "CREATE TABLE R (A INT64, V INT64 NOT NULL, W STRING, Home INT64, L INT64, PRIMARY KEY (A), LOCK Mine (L),"
+    " CONSTRAINT Positive CHECK (V > 0), CONSTRAINT Lives FOREIGN KEY (Home) REFERENCES Place (P))",
+    "CREATE INDEX RV ON R (V) STORING (W)",
+    "CREATE INDEX RHome ON R (Home)",
+    "CREATE TABLE Kid (A INT64, B INT64, V INT64, PRIMARY KEY (A, B)) INTERLEAVE IN PARENT R",
+    "CREATE LOCAL INDEX KidV ON Kid (A, V)",
+    "CREATE TABLE Toy (A INT64, B INT64, C INT64, PRIMARY KEY (A, B, C)) INTERLEAVE IN PARENT Kid",
+)
+
+
+async def schema_of(db: Database) -> Schema:
+    return (await db.process().leases.current("default")).schema
+
+
+async def fill(db: Database) -> Schema:
+    await db.conn.insert("Place", [{"P": p, "Name": f"n{p}"} for p in range(4)])
+    await db.conn.insert("R", [{"A": a, "V": a + 1, "W": f"w{a}", "Home": a % 4 or None, "L": 1} for a in range(12)])
+    await db.conn.insert("Kid", [{"A": a, "B": b, "V": 10 * a + b} for a in range(12) for b in range(3)])
+    await db.conn.insert("Toy", [{"A": a, "B": 1, "C": 1} for a in range(12)])
+    return await schema_of(db)
+
+
+async def check(db: Database, *tables: str, repair: bool = False, examples: int = 5) -> CheckResult:
+    return await check_database(db.conn.session, tables, repair=repair, examples=examples)
+
+
+def found(result: CheckResult) -> list[tuple[int, str, str, str, int]]:
+    return [(g.clause, g.kind, g.table, g.element, g.count) for g in result.findings]
+
+
+def columns(table: Table) -> dict[str, int]:
+    return {column.name: column.id for column in table.columns}
+
+
+async def plant(db: Database, *writes: tuple[bytes, bytes | None]) -> None:
+    await db.storage.commit([Write(key, value) for key, value in writes])
+
+
+async def stored(db: Database, key: bytes) -> bytes:
+    version = (await db.storage.read([key])).versions[0]
+    assert version is not None and version.value is not None
+    return version.value
+
+
+async def edit(db: Database, table: Table, key: bytes, *, drop: int = 0, **values: object) -> None:
+    """Give columns of a stored row other values, and nothing else; `drop` is the id of a cell to take away."""
+    cells = dict(decode_row(await stored(db, key)))
+    for name, value in values.items():
+        cells[columns(table)[name]] = value  # type: ignore[assignment]
+    cells = {i: c for i, c in cells.items() if c is not None and i != drop}
+    await plant(db, (key, encode_row(cells)))
+
+
+def entry(schema: Schema, table: str, index: str, key: tuple[int, ...], **values: object) -> bytes:
+    """The key of the entry that a row with these values has."""
+    of = schema.table(table)
+    row = {columns(of)[name]: value for name, value in values.items()}
+    row |= dict(zip(of.key_column_ids, key, strict=True))
+    (found,) = index_key(schema, of, of.index(index), row, key)  # type: ignore[arg-type]
+    return found
+
+
+def run(body: Callable[[Database, Schema], object], *, seed: int = 1) -> None:
+    async def main(db: Database) -> None:
+        await body(db, await fill(db))  # type: ignore[misc]
+
+    with_database(main, *DDL, seed=seed)
+
+
+def test_a_database_in_order_has_no_findings_and_leaves_no_pin() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        result = await check(db)
+        assert found(result) == []
+        assert (result.rows, result.entries) == (4 + 12 + 36 + 12, 4 + 12 + 12 + 36)
+        assert result.timestamp > 0 and result.schema_version == schema.version
+        assert await db.storage.pins.list() == []
+        some = await check(db, "Place", "Kid")
+        assert (some.rows, some.entries) == (4 + 12 + 36 + 12, 4 + 36)
+
+    run(body)
+
+
+def test_an_empty_database_has_no_findings() -> None:
+    async def body(db: Database) -> None:
+        assert found(await check(db)) == []
+
+    with_database(body)
+
+
+def test_missing_entries_are_found_and_added() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        gone = [
+            entry(schema, "R", "RV", (3,), V=4),
+            entry(schema, "Kid", "KidV", (5, 1), V=51),
+            entry(schema, "Place", "PlaceName", (2,), Name="n2"),
+        ]
+        before = [await stored(db, key) for key in gone]
+        await plant(db, *((key, None) for key in gone))
+        expected = [
+            (4, "missing entry", "Kid", "KidV", 1),
+            (4, "missing entry", "Place", "PlaceName", 1),
+            (4, "missing entry", "R", "RV", 1),
+        ]
+        result = await check(db)
+        assert found(result) == expected
+        assert result.left == 3
+        assert [g.examples[0] for g in result.findings if g.table == "R"] == [("(A) = (3)", "the row has no entry")]
+        repaired = await check(db, repair=True)
+        assert found(repaired) == expected
+        assert repaired.left == 0
+        assert found(await check(db)) == []
+        assert [await stored(db, key) for key in gone] == before
+        assert await db.rows("SELECT A FROM R WHERE V = 4") == [(3,)]
+
+    run(body)
+
+
+def test_orphan_entries_are_found_and_removed() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        r, place = schema.table("R"), schema.table("Place")
+        orphan = entry(schema, "R", "RV", (99,), V=4)
+        local = entry(schema, "Kid", "KidV", (5, 99), V=7)
+        unique = entry(schema, "Place", "PlaceName", (99,), Name="nobody")
+        await plant(
+            db,
+            (orphan, encode_row({})),
+            (local, encode_row({})),
+            (unique, encode_row({place.key_column_ids[0]: 99})),
+        )
+        result = await check(db, repair=True)
+        assert found(result) == [
+            (5, "orphan entry", "Kid", "KidV", 1),
+            (5, "orphan entry", "Place", "PlaceName", 1),
+            (5, "orphan entry", "R", "RV", 1),
+        ]
+        assert result.left == 0
+        assert found(await check(db)) == []
+        read = await db.storage.read([orphan, local, unique])
+        assert read.values() == [None, None, None]
+        assert r.state is ElementState.PUBLIC
+
+    run(body)
+
+
+def test_entries_with_wrong_values_are_found_and_made_right() -> None:
+    """A stored column with another value, and an entry of values that the row no longer has."""
+
+    async def body(db: Database, schema: Schema) -> None:
+        r = schema.table("R")
+        covering = entry(schema, "R", "RV", (3,), V=4)
+        right = await stored(db, covering)
+        stale = entry(schema, "R", "RV", (3,), V=77)
+        await plant(db, (covering, encode_row({columns(r)["W"]: "other"})), (stale, right))
+        result = await check(db, repair=True)
+        assert found(result) == [(5, "wrong entry", "R", "RV", 2)]
+        assert any(
+            "it stores (W) = ('other'), the row has (W) = ('w3')" in text for _, text in result.findings[0].examples
+        )
+        assert result.left == 0
+        assert await stored(db, covering) == right
+        assert (await db.storage.read([stale])).values() == [None]
+        assert found(await check(db)) == []
+
+    run(body)
+
+
+def test_a_unique_entry_that_names_another_row_is_made_right() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        place = schema.table("Place")
+        key = entry(schema, "Place", "PlaceName", (2,), Name="n2")
+        await plant(db, (key, encode_row({place.key_column_ids[0]: 3})))
+        result = await check(db, repair=True)
+        assert found(result) == [
+            (4, "missing entry", "Place", "PlaceName", 1),
+            (5, "wrong entry", "Place", "PlaceName", 1),
+        ]
+        assert result.left == 0
+        assert found(await check(db)) == []
+
+    run(body)
+
+
+def test_duplicates_in_a_unique_index_are_reported_only() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        place = schema.table("Place")
+        await edit(db, place, row_key(schema, place, (3,)), Name="n2")
+        await plant(db, (entry(schema, "Place", "PlaceName", (3,), Name="n3"), None))
+        for repair in (False, True):
+            result = await check(db, repair=repair)
+            assert found(result) == [(6, "duplicate", "Place", "PlaceName", 1)]
+            assert result.findings[0].examples == [("(P) = (3)", "the row (P) = (2) has the same (Name) = ('n2')")]
+            assert result.left == 1
+
+    run(body)
+
+
+def test_rows_below_a_missing_parent() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        r, kid = schema.table("R"), schema.table("Kid")
+        await plant(
+            db,
+            (row_key(schema, r, (5,)), None),
+            (entry(schema, "R", "RV", (5,), V=6), None),
+            (entry(schema, "R", "RHome", (5,), Home=1), None),
+            (row_key(schema, kid, (7, 1)), None),
+            (entry(schema, "Kid", "KidV", (7, 1), V=71), None),
+        )
+        result = await check(db, repair=True)
+        assert found(result) == [(1, "no parent", "Kid", "", 3), (1, "no parent", "Toy", "", 1)]
+        assert result.findings[1].examples == [
+            ("(A, B, C) = (7, 1, 1)", "its parent in Kid, (A, B) = (7, 1), is not there")
+        ]
+        assert result.left == 4
+
+    run(body)
+
+
+def test_a_part_may_begin_below_a_parent() -> None:
+    """The parent of its first rows is then looked for by key."""
+
+    async def body(db: Database, schema: Schema) -> None:
+        kid, r = schema.table("Kid"), schema.table("R")
+        plan = await db.conn.session.check(pb.Check(plan=pb.CheckPlan()), 10)
+        start = row_key(schema, kid, (5, 1))
+        part = pb.CheckPart(start=start, end=row_key(schema, r, (6,)), table_id=r.id, timestamp=plan.timestamp)
+        reply = await db.conn.session.check(pb.Check(part=part), 10)
+        assert (reply.rows, reply.entries, list(reply.findings)) == (3, 3, [])
+
+    run(body)
+
+
+def test_nulls_and_locks_and_checks_and_foreign_keys() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        r = schema.table("R")
+        lock = r.locks[0].id
+
+        async def breaks(expected: list[tuple[int, str, str, str, int]], *, drop: int = 0, **values: object) -> None:
+            key = row_key(schema, r, (5,))
+            before = await stored(db, key)
+            await edit(db, r, key, drop=drop, **values)
+            result = await check(db, "R", repair=True)
+            assert [item for item in found(result) if item[0] not in (4, 5)] == expected
+            assert result.left == len(expected)
+            await plant(db, (key, before))
+            assert (await check(db, "R", repair=True)).left == 0
+
+        await breaks([(2, "null", "R", "V", 1)], V=None)
+        await breaks([(2, "lock", "R", "Mine", 1)], drop=lock)
+        await breaks([(6, "check", "R", "Positive", 1)], V=-3)
+        await breaks([(6, "dangling reference", "R", "Lives", 1)], Home=77)
+        await breaks([(7, "unreadable", "R", "W", 1)], W=5)
+
+        late = encode_row({**decode_row(await stored(db, row_key(schema, r, (6,)))), lock: Timestamp(1 << 60)})
+        await plant(db, (row_key(schema, r, (6,)), late))
+        assert found(await check(db)) == [(2, "lock", "R", "Mine", 1)]
+
+    run(body)
+
+
+def test_what_belongs_to_nothing() -> None:
+    """Rows of unknown tables, entries of unknown indexes, values of unknown columns, and no readable row at all."""
+
+    async def body(db: Database, schema: Schema) -> None:
+        r = schema.table("R")
+        root = row_key(schema, r, (5,))
+        unknown_index = LOCAL_INDEX_BASE + 900_000
+        await plant(
+            db,
+            (root + tuples.encode((900_001, 1)), encode_row({})),
+            (root + tuples.encode((unknown_index, 1)), encode_row({})),
+            (tuples.encode((unknown_index, 1, 1)), encode_row({})),
+            (tuples.encode((900_002, 1)), encode_row({})),
+            (
+                row_key(schema, r, (6,)),
+                encode_row({**decode_row(await stored(db, row_key(schema, r, (6,)))), 900_003: 1}),
+            ),
+            (row_key(schema, r, (50,)), b"\xc1 no row"),
+        )
+        result = await check(db)
+        assert found(result) == [
+            (1, "no column", "R", "", 1),
+            (1, "no table", "", "", 2),
+            (1, "no table", "R", "", 1),
+            (3, "no index", "R", "", 1),
+            (7, "unreadable", "R", "", 1),
+        ]
+        assert "(900002, 1)" in [key for g in result.findings for key, _ in g.examples]
+
+    run(body)
+
+
+def test_rows_of_another_database_are_no_strays() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        await db.ddl("CREATE DATABASE other")
+        other = await db.nodes.connect(db.env, autocommit=True)
+        other.session.database = "other"
+        await other.execute("CREATE TABLE X (A INT64, V INT64, PRIMARY KEY (A))")
+        await other.execute("CREATE INDEX XV ON X (V)")
+        await other.execute("INSERT INTO X VALUES (1, 1)")
+        assert found(await check(db)) == []
+        result = await check_database(other.session)
+        assert (found(result), result.rows, result.entries) == ([], 1, 1)
+
+    run(body)
+
+
+def test_entries_of_an_index_that_is_not_public_may_be_missing_but_not_wrong() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        store = db.process()._store
+
+        def half_built(current: Schema, _: object) -> Schema:
+            r = current.table("R")
+            indexes = tuple(replace(i, state=ElementState.WRITE_ONLY) if i.name == "RV" else i for i in r.indexes)
+            tables = tuple(replace(r, indexes=indexes) if t.id == r.id else t for t in current.tables)
+            return replace(current, tables=tables, version=current.version + 1)
+
+        await store.write("default", half_built)
+        await plant(
+            db, (entry(schema, "R", "RV", (3,), V=4), None), (entry(schema, "R", "RV", (98,), V=4), encode_row({}))
+        )
+        assert found(await check(db)) == [(5, "orphan entry", "R", "RV", 1)]
+
+    run(body)
+
+
+def test_examples_are_bounded_and_counts_are_not() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        await plant(db, *((entry(schema, "R", "RV", (a,), V=a + 1), None) for a in range(12)))
+        result = await check(db, examples=2)
+        (group,) = result.findings
+        assert (group.count, len(group.examples)) == (12, 2)
+        assert (await check(db, examples=0)).findings[0].examples == []
+
+    run(body)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_false_findings_while_the_database_is_written_to(seed: int) -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        stop = False
+
+        async def write(own: int) -> int:
+            done = 0
+            conn = await db.at(own % 2)
+            while not stop:
+                a = (own * 7 + done * 5) % 16
+                try:
+                    match done % 4:
+                        case 0:
+                            await conn.execute("DELETE FROM Toy WHERE A = ?", (a,))
+                            await conn.execute("DELETE FROM Kid WHERE A = ?", (a,))
+                            await conn.execute("DELETE FROM R WHERE A = ?", (a,))
+                        case 1:
+                            await conn.execute("INSERT INTO R (A, V, Home) VALUES (?, ?, ?)", (a, own + 1, done % 4))
+                        case 2:
+                            await conn.execute("UPDATE R SET V = V + 1, W = ? WHERE A >= ?", (f"x{done}", a))
+                        case _:
+                            await conn.execute("INSERT INTO Kid VALUES (?, 9, ?)", (a, done))
+                except F1Error as error:
+                    assert error.code in (Code.ALREADY_EXISTS, Code.FAILED_PRECONDITION, Code.ABORTED), error
+                done += 1
+            return done
+
+        writers = [asyncio.create_task(write(own)) for own in range(3)]
+        for round_ in range(6):
+            result = await check(db, repair=round_ % 2 == 1)
+            assert found(result) == [], [g.examples for g in result.findings]
+            await asyncio.sleep(0.2)
+        stop = True
+        assert min(await asyncio.gather(*writers)) > 8
+        assert found(await check(db)) == []
+
+    run(body, seed=seed)
+
+
+def test_repairs_while_the_rows_concerned_are_written() -> None:
+    """A repair looks again under locks: what writers made right, or wrong entries of rows that changed, end right."""
+
+    async def body(db: Database, schema: Schema) -> None:
+        for round_ in range(4):
+            current = dict(await db.rows("SELECT A, V FROM R"))
+            wrong = [(entry(schema, "R", "RV", (a,), V=v), None) for a, v in current.items() if a % 2 == round_ % 2]
+            await plant(db, *wrong, (entry(schema, "R", "RV", (3,), V=500 + round_), encode_row({})))
+
+            async def write() -> None:
+                for a in range(12):
+                    await db.conn.execute("UPDATE R SET V = V + 100 WHERE A = ?", (a,))
+
+            writing = asyncio.create_task(write())
+            result = await check(db, repair=True)
+            assert result.left == 0
+            await writing
+            assert found(await check(db)) == []
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        (pb.Check(), Code.INVALID_ARGUMENT, "a step of a check"),
+        (pb.Check(plan=pb.CheckPlan(tables=["Plaice"])), Code.NOT_FOUND, "did you mean Place"),
+        (pb.Check(part=pb.CheckPart(start=b"a", end=b"a", timestamp=1)), Code.INVALID_ARGUMENT, "start < end"),
+        (pb.Check(part=pb.CheckPart(start=b"a", end=b"b", timestamp=-1)), Code.INVALID_ARGUMENT, ""),
+        (pb.Check(keep="nobody's"), Code.NOT_FOUND, "there is no pin"),
+    ],
+)
+def test_bad_requests_are_refused(step: pb.Check, code: Code, words: str) -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        with pytest.raises(F1Error, match=words) as caught:
+            await db.conn.session.check(step, 10)
+        assert caught.value.code is code
+        if step.WhichOneof("step") == "part":
+            return
+        assert await db.storage.pins.list() == []
+
+    run(body)
+
+
+def test_parts_of_another_schema_are_refused() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        plan = await db.conn.session.check(pb.Check(plan=pb.CheckPlan()), 10)
+        for table_id, index_id, kind in ((900_000, 0, 0), (schema.table("R").id, 900_000, 1)):
+            part = pb.CheckPart(start=b"a", end=b"b", table_id=table_id, index_id=index_id, timestamp=plan.timestamp)
+            part.kind = pb.CheckPart.Kind.Name(kind)  # type: ignore[assignment]
+            with pytest.raises(F1Error, match="plan the check anew") as caught:
+                await db.conn.session.check(pb.Check(part=part), 10)
+            assert caught.value.code is Code.INVALID_ARGUMENT
+
+    run(body)
+
+
+def test_an_unknown_database_cannot_be_checked() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        db.conn.session.database = "nowhere"
+        with pytest.raises(F1Error, match="no database nowhere") as caught:
+            await check(db)
+        assert caught.value.code is Code.NOT_FOUND
+
+    run(body)
