@@ -114,6 +114,8 @@ class Checker:
         Raises SNAPSHOT_TOO_OLD if the pin was not kept, INVALID_ARGUMENT for a part of another schema, and what the
         storage tier raises.
         """
+        if timestamp <= 0:
+            raise F1Error(Code.INVALID_ARGUMENT, "a part of a check is looked at as of its plan's timestamp")
         schema = await self._schema(database, timestamp)
         report = Report(examples)
         match part.kind:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import f1
+from f1common.config import StorageSection
 from f1server.process import F1Process
 from f1server.session import Frontend
 from f1server.testing.cluster import F1Nodes
@@ -68,11 +69,16 @@ def with_database(
     groups: int = 2,
     f1servers: int = 2,
     lease_ms: int = 2_000,
+    version_keep_ms: int = 0,
 ) -> T:
-    """Run ``body`` with a new database that has this schema and return its value."""
+    """Run ``body`` with a new database that has this schema and return its value.
+
+    ``version_keep_ms``: how long versions are kept at least; 0: as by default.
+    """
+    storage = StorageSection(version_keep_ms=version_keep_ms) if version_keep_ms else StorageSection()
 
     async def main(world: World) -> T:
-        cluster = SimCluster(world, ClusterConfig(servers=spanservers, groups=groups))
+        cluster = SimCluster(world, ClusterConfig(servers=spanservers, groups=groups, storage=storage))
         nodes = F1Nodes(world, cluster, servers=f1servers, lease_ms=lease_ms)
         cluster.start()
         nodes.start()

@@ -1,17 +1,19 @@
 """Checks of a database in use: planted damage of every clause is found, repaired where that can be, nothing else is."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
+import f1
 from f1.checking import CheckResult, check_database
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Timestamp, decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import ElementState, Schema, Table
+from f1server.check.checker import Checker
 from f1server.rows.keys import index_key, row_key
 from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.testing.database import Database, with_database
@@ -356,50 +358,108 @@ def test_examples_are_bounded_and_counts_are_not() -> None:
     run(body)
 
 
+class Writers:
+    """Statements of all kinds on all tables, through both servers, while a test does something else."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.stopped = False
+
+    async def __aenter__(self) -> None:
+        self.tasks = [asyncio.create_task(self.write(own)) for own in range(3)]
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stopped = True
+        assert min(await asyncio.gather(*self.tasks)) > 8
+
+    async def write(self, own: int) -> int:
+        done = 0
+        conn = await self.db.at(own % 2)
+        while not self.stopped:
+            try:
+                await self.one(conn, (own * 7 + done * 5) % 16, done)
+            except F1Error as error:
+                assert error.code in (Code.ALREADY_EXISTS, Code.FAILED_PRECONDITION, Code.ABORTED), error
+            done += 1
+            await asyncio.sleep(0.01)
+        return done
+
+    async def one(self, conn: f1.aio.Connection, a: int, done: int) -> None:
+        match done % 4:
+            case 0:
+                for table in ("Toy", "Kid", "R"):
+                    await conn.execute(f"DELETE FROM {table} WHERE A = ?", (a,))
+            case 1:
+                await conn.execute("INSERT INTO R (A, V, Home) VALUES (?, ?, ?)", (a, a + 1, done % 4))
+            case 2:
+                await conn.execute("UPDATE R SET V = V + 1, W = ? WHERE A = ?", (f"x{done}", a))
+            case _:
+                await conn.execute("INSERT INTO Kid VALUES (?, 9, ?)", (a, done))
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_false_findings_while_the_database_is_written_to(seed: int) -> None:
     async def body(db: Database, schema: Schema) -> None:
-        stop = False
-
-        async def write(own: int) -> int:
-            done = 0
-            conn = await db.at(own % 2)
-            while not stop:
-                a = (own * 7 + done * 5) % 16
-                try:
-                    match done % 4:
-                        case 0:
-                            await conn.execute("DELETE FROM Toy WHERE A = ?", (a,))
-                            await conn.execute("DELETE FROM Kid WHERE A = ?", (a,))
-                            await conn.execute("DELETE FROM R WHERE A = ?", (a,))
-                        case 1:
-                            await conn.execute("INSERT INTO R (A, V, Home) VALUES (?, ?, ?)", (a, own + 1, done % 4))
-                        case 2:
-                            await conn.execute("UPDATE R SET V = V + 1, W = ? WHERE A >= ?", (f"x{done}", a))
-                        case _:
-                            await conn.execute("INSERT INTO Kid VALUES (?, 9, ?)", (a, done))
-                except F1Error as error:
-                    assert error.code in (Code.ALREADY_EXISTS, Code.FAILED_PRECONDITION, Code.ABORTED), error
-                done += 1
-            return done
-
-        writers = [asyncio.create_task(write(own)) for own in range(3)]
-        for round_ in range(6):
-            result = await check(db, repair=round_ % 2 == 1)
-            assert found(result) == [], [g.examples for g in result.findings]
-            await asyncio.sleep(0.2)
-        stop = True
-        assert min(await asyncio.gather(*writers)) > 8
+        async with Writers(db):
+            for round_ in range(4):
+                result = await check(db, repair=round_ % 2 == 1)
+                assert found(result) == [], [g.examples for g in result.findings]
+                await asyncio.sleep(0.05)
         assert found(await check(db)) == []
 
     run(body, seed=seed)
+
+
+def test_a_check_that_compared_different_moments_would_have_false_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test before looks for is there to be seen."""
+    read = Checker._read
+
+    async def newest(self: Checker, keys: Iterable[bytes], timestamp: int) -> object:
+        await asyncio.sleep(0.02)
+        return await read(self, keys, 0)
+
+    monkeypatch.setattr(Checker, "_read", newest)
+
+    async def body(db: Database, schema: Schema) -> None:
+        async with Writers(db):
+            assert [found(await check(db)) for _ in range(4)] != [[]] * 4
+
+    run(body)
+
+
+def test_the_timestamp_stays_readable_until_the_check_ends() -> None:
+    """Versions that are garbage otherwise, were the pin not there."""
+
+    async def main(db: Database) -> None:
+        schema = await fill(db)
+        session = db.conn.session
+        plan = await session.check(pb.Check(plan=pb.CheckPlan()), 10)
+
+        async def rows() -> int:
+            for part in plan.parts:
+                part.timestamp = plan.timestamp
+            return sum([(await session.check(pb.Check(part=part), 30)).rows for part in plan.parts])
+
+        await db.conn.execute("UPDATE R SET V = V + 1 WHERE A >= 0")
+        await asyncio.sleep(30)
+        assert await rows() == 64
+        await session.check(pb.Check(keep=plan.pin), 10)
+        await session.check(pb.Check(end=plan.pin), 10)
+        await db.conn.execute("UPDATE R SET V = V + 1 WHERE A >= 0")
+        await asyncio.sleep(30)
+        with pytest.raises(F1Error) as caught:
+            await rows()
+        assert caught.value.code is Code.SNAPSHOT_TOO_OLD
+        assert schema.version == plan.schema_version
+
+    with_database(main, *DDL, version_keep_ms=5_000)
 
 
 def test_repairs_while_the_rows_concerned_are_written() -> None:
     """A repair looks again under locks: what writers made right, or wrong entries of rows that changed, end right."""
 
     async def body(db: Database, schema: Schema) -> None:
-        for round_ in range(4):
+        for round_ in range(2):
             current = dict(await db.rows("SELECT A, V FROM R"))
             wrong = [(entry(schema, "R", "RV", (a,), V=v), None) for a, v in current.items() if a % 2 == round_ % 2]
             await plant(db, *wrong, (entry(schema, "R", "RV", (3,), V=500 + round_), encode_row({})))
@@ -423,7 +483,8 @@ def test_repairs_while_the_rows_concerned_are_written() -> None:
         (pb.Check(), Code.INVALID_ARGUMENT, "a step of a check"),
         (pb.Check(plan=pb.CheckPlan(tables=["Plaice"])), Code.NOT_FOUND, "did you mean Place"),
         (pb.Check(part=pb.CheckPart(start=b"a", end=b"a", timestamp=1)), Code.INVALID_ARGUMENT, "start < end"),
-        (pb.Check(part=pb.CheckPart(start=b"a", end=b"b", timestamp=-1)), Code.INVALID_ARGUMENT, ""),
+        (pb.Check(part=pb.CheckPart(start=b"a", end=b"b", timestamp=-1)), Code.INVALID_ARGUMENT, "timestamp"),
+        (pb.Check(part=pb.CheckPart(start=b"a", end=b"b")), Code.INVALID_ARGUMENT, "its plan's timestamp"),
         (pb.Check(keep="nobody's"), Code.NOT_FOUND, "there is no pin"),
     ],
 )
