@@ -34,7 +34,8 @@ _COLUMNS = (
     ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
 )
 _BATCH = 500
-_KEYS_PER_PART = 10_000
+_KEYS_PER_PART = 20_000
+_KEYS_PER_SEGMENT = 10_000
 _READ_AT_ONCE = 1_000
 _PIN_S = 600.0
 _SCHEMAS_KEPT = 4
@@ -62,8 +63,10 @@ class Checker:
         evaluate: Callable[[Schema], CheckEvaluator],
         *,
         executor: ThreadPoolExecutor | None = None,
+        keys_per_part: int = _KEYS_PER_PART,
     ) -> None:
         """``evaluate`` gives the evaluator of CHECK constraints; ``executor``: where rows are decoded, None: here."""
+        self._keys_per_part = keys_per_part
         self._client = client
         self._store = store
         self._rng = rng
@@ -88,7 +91,8 @@ class Checker:
             parts = of_schema(schema, chosen)
             if parts:
                 spans = [KeyRange(part.start, part.end) for part in parts]
-                parts = divided(parts, await self._client.sketch(spans, every=_KEYS_PER_PART))
+                sketch = await self._client.sketch(spans, every=_KEYS_PER_SEGMENT)
+                parts = divided(parts, sketch, self._keys_per_part)
             if not chosen:
                 parts += strays((await self._all_schemas(timestamp)).values())
         except BaseException:

@@ -70,22 +70,18 @@ class EntryBatch:
 
     def _judge(self, entry: _Owned, found: Found) -> Finding | None:
         where, stored = entry.where, entry.stored
-        table = where.table
-        row = row_in(table, entry.owner, found.get(entry.owner_key))
-        shown = f"{_values(where, entry.values)} of the row {describe_key(table, entry.owner)}"
+        row = row_in(where.table, entry.owner, found.get(entry.owner_key))
         if row is None:
-            text = f"entry {shown}: there is no such row"
-            return _entry_finding(Kind.ORPHAN_ENTRY, entry, text)
+            return _wrong(Kind.ORPHAN_ENTRY, entry, "there is no such row")
         try:
             expected = entries_of(where, row, entry.owner)
         except F1Error:
             return None  # the row itself is reported
         if stored.key not in expected:
-            text = f"entry {shown}: the row has other values"
-            return _entry_finding(Kind.WRONG_ENTRY, entry, text)
+            return _wrong(Kind.WRONG_ENTRY, entry, "the row has other values")
         if expected[stored.key][0] != stored.value:
-            text = f"entry {shown}: it stores {_stored(where, stored.value)}, the row has {_row_values(where, row)}"
-            return _entry_finding(Kind.WRONG_ENTRY, entry, text)
+            there, wanted = _stored(where, stored.value), _row_values(where, row)
+            return _wrong(Kind.WRONG_ENTRY, entry, f"it stores {there}, the row has {wanted}")
         return None
 
 
@@ -134,11 +130,12 @@ def unreadable(table: str, element: str, key: bytes, error: F1Error) -> Finding:
     return Finding(Kind.UNREADABLE, table, element, Example(key.hex(), error.message))
 
 
-def _entry_finding(kind: Kind, entry: _Owned, message: str) -> Finding:
+def _wrong(kind: Kind, entry: _Owned, what: str) -> Finding:
     where = entry.where
     suspect = Suspect(where.table.id, where.index.id, entry_key=entry.stored.key)
     key = describe_key(where.table, entry.owner)
-    return Finding(kind, where.table.name, where.index.name, Example(key, message), suspect)
+    text = f"entry {_values(where, entry.values)} of this row: {what}"
+    return Finding(kind, where.table.name, where.index.name, Example(key, text), suspect)
 
 
 def _values(where: IndexLayout, values: Sequence[Value]) -> str:

@@ -1,10 +1,9 @@
 """Parts of a check: which keys there are to look at, divided so that each part is short work (pure)."""
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import pairwise
 
 from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import ElementState, Index, Schema, Table
@@ -81,15 +80,20 @@ def strays(schemas: Iterable[Schema]) -> list[Part]:
     return parts
 
 
-def divided(parts: Sequence[Part], sketch: Sketch) -> list[Part]:
-    """Cut parts at the borders of a sketch of them, and fill in how many keys each has."""
+def divided(parts: Sequence[Part], sketch: Sketch, keys: int) -> list[Part]:
+    """Cut parts at borders of a sketch of them, into pieces of about so many keys."""
     borders = [segment.key for segment in sketch.segments]
-    counts = {segment.key: sum(count.rows for count in segment.counts.values()) for segment in sketch.segments}
-    return [piece for part in parts for piece in _cut(part, borders, counts)]
+    counts = [sum(count.rows for count in segment.counts.values()) for segment in sketch.segments]
+    return [piece for part in parts for piece in _cut(part, borders, counts, keys)]
 
 
-def _cut(part: Part, borders: Sequence[bytes], counts: Mapping[bytes, int]) -> Iterator[Part]:
-    inside = borders[bisect_right(borders, part.start) : bisect_right(borders, part.end)]
-    for start, end in pairwise([part.start, *(key for key in inside if key < part.end), part.end]):
-        # A segment that begins before the part, if there is one, belongs to the part before.
-        yield Part(part.kind, start, end, part.table_id, part.index_id, counts.get(start, 0))
+def _cut(part: Part, borders: Sequence[bytes], counts: Sequence[int], keys: int) -> Iterator[Part]:
+    # Segments begin where the ranges of the sketch do, or later, so that the first one within the part is its first.
+    first, last = bisect_left(borders, part.start), bisect_left(borders, part.end)
+    start, passed = part.start, 0
+    for border, count in zip(borders[first:last], counts[first:last], strict=True):
+        if passed >= keys:
+            yield replace(part, start=start, end=border, keys=passed)
+            start, passed = border, 0
+        passed += count
+    yield replace(part, start=start, keys=passed)

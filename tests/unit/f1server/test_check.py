@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -100,6 +101,20 @@ def test_a_database_in_order_has_no_findings_and_leaves_no_pin() -> None:
         assert await db.storage.pins.list() == []
         some = await check(db, "Place", "Kid")
         assert (some.rows, some.entries) == (4 + 12 + 36 + 12, 4 + 36)
+
+    run(body)
+
+
+def test_many_small_parts_see_every_key_once() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        for number in range(2):
+            db.frontend(number)._checker._keys_per_part = 1
+        plan = await db.conn.session.check(pb.Check(plan=pb.CheckPlan()), 10)
+        assert len(plan.parts) > 12
+        spans = sorted((part.start, part.end) for part in plan.parts)
+        assert all(before[1] == after[0] for before, after in pairwise(spans)), "no gap and no overlap"
+        result = await check(db)
+        assert (found(result), result.rows, result.entries) == ([], 4 + 12 + 36 + 12, 4 + 12 + 12 + 36)
 
     run(body)
 
