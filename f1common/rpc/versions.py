@@ -3,7 +3,8 @@
 The version of a protocol travels in the first message of a stream where the message has a field for it, or in the
 metadata of a call. Neither side guesses: another version is refused, and both versions are named. Protocols of servers
 that are upgraded one after the other *reach* one version up and down: version n and n + 1 work side by side, as long as
-nothing that only n + 1 understands is sent before everybody speaks it, that is in version n + 2 of the program.
+nothing that only n + 1 understands is sent before everybody speaks it. The logs of groups see to that by themselves
+(``spanstore.txn.kinds``); a message that n would misunderstand is sent in version n + 2 of the program only.
 """
 
 from typing import Any

@@ -20,7 +20,7 @@ from f1common.rpc.status import error_from_wire
 from f1common.rpc.streams import RequestStream
 from spanstore.placement.range_map import Range, RangeMap
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 T = TypeVar("T")
 

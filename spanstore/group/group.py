@@ -46,6 +46,7 @@ from spanstore.group.state import Done, MembersChanged, ReplicatedState
 from spanstore.group.storage import DiskLog, check_records, load_hard_state, load_whole_from, put_effects
 from spanstore.group.tenure import Tenure
 from spanstore.group.validation import validate_txn, validate_work
+from spanstore.group.versions import VersionOf, Versions
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
 from spanstore.paxos.configuration import Configuration, server_of
@@ -54,7 +55,7 @@ from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
 from spanstore.paxos.replica import Replica
 from spanstore.placement.holdings import Interval
-from spanstore.txn.commands import NewLeader, PrepareCmd, encode_command
+from spanstore.txn.commands import DigestCmd, NewLeader, PrepareCmd, encode_command
 from spanstore.txn.spans import Span, check_span
 
 _LEAVE_US = 1_000_000
@@ -110,6 +111,7 @@ class Group:
         now: Now,
         rng: random.Random,
         on_applied: Callable[[int, Done], None] | None = None,
+        version_of: VersionOf,
     ) -> None:
         """Load the replica from the engine view ``reader``. Raises DATA_CORRUPTION for a damaged log or state.
 
@@ -127,6 +129,7 @@ class Group:
         self._condemned: F1Error | None = None
         self._pacer = Pacer(config.digest_every_us)
         self._config = config
+        self.versions = Versions(version_of)
         check_records(reader, group)
         self._log = DiskLog(reader, group)
         self.state = ReplicatedState(group, reader, owned)
@@ -225,7 +228,8 @@ class Group:
             self.hand_over()
         if self._tenure is not None and self._tenure.ready:
             self._tenure.tick()
-            compare = self._pacer.due(self._reader, self.group, self._now.boot_us) if self._serving() else None
+            may_compare = self._serving() and self.versions.allows(DigestCmd, self.replica.configuration)
+            compare = self._pacer.due(self._reader, self.group, self._now.boot_us) if may_compare else None
             if compare is not None:
                 self.replica.propose(encode_command(compare))
             self._seek_preferred()
@@ -312,7 +316,7 @@ class Group:
             if ts is not None:
                 due = min(due, now.boot_us + max(1, ts - now.tt.earliest + 1))
         tenure = self._tenure
-        again = (tenure.ask_again_us(), tenure.collecting.next_step_us()) if tenure is not None else ()
+        again = (tenure.ask_again_us(), tenure.collect_again_us()) if tenure is not None else ()
         for then in again:
             if then is not None:
                 due = min(due, max(then, now.boot_us + 1))
@@ -411,6 +415,7 @@ class Group:
                 self._outbox.send(ticket.reply, MembersReply(before))
                 return
             after = next_configuration(before, request.step, request.name, request.home)
+            self.versions.check_change(before, after)
             if self._me not in after.voters:
                 if before.voters == (self._me,):
                     text = f"{self._me} is the only voter of group {self.group}: add another one first"
@@ -507,6 +512,7 @@ class Group:
                 state=self.state,
                 config=self._config,
                 outbox=self._outbox,
+                versions=self.versions,
             )
             floor = max(self.replica.ceiling_floor, self.state.max_ts)
             index = self.replica.propose(encode_command(NewLeader(term, self.replica.ballot.replica, floor)))

@@ -59,7 +59,7 @@ class Work(Protocol):
     """What is under way in a term, as far as a move must know."""
 
     def propose_move(self, command: MoveCommand) -> int:
-        """Log a command and return its index."""
+        """Log a command and return its index. Raises FAILED_PRECONDITION while not all members know it."""
         ...
 
     def drain(self, span: Span) -> bool:
@@ -239,7 +239,13 @@ class Moves:
         if free and last_ts <= now.tt.latest:
             r = closing.request
             command = CedeCmd(r.move, r.start, r.end, r.heir, last_ts, now.tt.earliest)
-            closing.index = self._work.propose_move(command)
+            try:
+                closing.index = self._work.propose_move(command)
+            except F1Error as error:
+                if error.code is not Code.FAILED_PRECONDITION:
+                    raise
+                self._reopen(error)  # a member has come that does not know the command
+                return
             self._flights[closing.index] = (r.move, closing.tickets)
         elif closing.give_up_us <= now.boot_us:
             self._reopen(

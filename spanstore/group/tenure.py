@@ -52,12 +52,14 @@ from spanstore.group.requests import (
     TxnWork,
 )
 from spanstore.group.state import Done, ReplicatedState
+from spanstore.group.versions import Versions
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
 from spanstore.paxos.replica import Replica
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
     AbortCmd,
+    CollectCmd,
     Command,
     CommitCmd,
     DecideCmd,
@@ -83,6 +85,7 @@ class Tenure:
         state: ReplicatedState,
         config: GroupConfig,
         outbox: Outbox,
+        versions: Versions,
     ) -> None:
         self.group = group
         self.term = term
@@ -90,6 +93,7 @@ class Tenure:
         self._replica = replica
         self._state = state
         self._config = config
+        self._versions = versions
         self._out = outbox
         self._waiting = LockQueue(outbox, config.max_parked, self._go, self._may_kill)
         self._locks = self._waiting.locks
@@ -175,11 +179,20 @@ class Tenure:
         ceiling = self._replica.usable_ceiling
         if ceiling <= 0 or not self._replica.lease_valid(now.boot_us):
             return
+        if not self._may_collect():
+            return
         command = self.collecting.step(self._view(), now, self._undecided.safe_ts(now.tt, ceiling))
         if isinstance(command, RaiseMarkCmd):
             self._oracle.promise(command.mark_ts)
         if command is not None:
             self._log(command)
+
+    def _may_collect(self) -> bool:
+        return self._versions.allows(CollectCmd, self._replica.configuration)
+
+    def collect_again_us(self) -> int | None:
+        """Return when garbage collection has something to do, in boot time; None if that depends on something else."""
+        return self.collecting.next_step_us() if self._may_collect() else None
 
     def overdue(self) -> list[PrepareCmd]:
         """Return prepared transactions whose decision is late; each is returned again only after another delay."""
@@ -469,6 +482,7 @@ class Tenure:
         self._flights.begin(self._log(command), command, tickets)
 
     def _log(self, command: Command) -> int:
+        self._versions.check(type(command), self._replica.configuration)
         index = self._replica.propose(encode_command(command))
         if index is None:
             raise F1Error(Code.INTERNAL, "a tenure outlived its replica's leadership")
@@ -540,7 +554,7 @@ class Tenure:
     # ------------------------------------------------------------------ for moves of ranges
 
     def propose_move(self, command: MoveCommand) -> int:
-        """Log a command and return its index."""
+        """Log a command and return its index. Raises FAILED_PRECONDITION while not all members know it."""
         return self._log(command)
 
     def drain(self, span: Span) -> bool:

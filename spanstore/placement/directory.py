@@ -22,6 +22,7 @@ from spanstore.placement.range_map import SYSTEM_TABLE_ID
 _SERVER = "server"
 _GROUP = "group"
 _STANDING = "standing"
+_VERSION = "protocol"
 
 
 class Standing(StrEnum):
@@ -54,6 +55,8 @@ class Directory:
     groups: Mapping[int, Configuration] = field(default_factory=dict)
     standing: Mapping[str, Standing] = field(default_factory=dict)
     policies: Mapping[int, Policy] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of the protocol that a server spoke when it last wrote so."""
 
     def is_draining(self, server: str) -> bool:
         """Tell whether a server is to give its replicas away."""
@@ -81,7 +84,8 @@ class Directory:
         removed = {name: Standing.REMOVED for name in self.standing if self.is_removed(name)}
         standing = {**self.standing, **newer.standing, **removed}
         policies = {**self.policies, **newer.policies}
-        return directory_of({**self.servers, **newer.servers}, groups, standing, policies)
+        versions = {**self.versions, **newer.versions}
+        return directory_of({**self.servers, **newer.servers}, groups, standing, policies, versions)
 
 
 def directory_of(
@@ -89,10 +93,11 @@ def directory_of(
     groups: Mapping[int, Configuration],
     standing: Mapping[str, Standing],
     policies: Mapping[int, Policy],
+    versions: Mapping[str, int],
 ) -> Directory:
     """Return the directory without the servers that were removed."""
     present = {name: server for name, server in servers.items() if standing.get(name) is not Standing.REMOVED}
-    return Directory(present, groups, standing, policies)
+    return Directory(present, groups, standing, policies, versions)
 
 
 def server_key(name: str) -> bytes:
@@ -110,9 +115,14 @@ def standing_key(name: str) -> bytes:
     return tuples.encode((SYSTEM_TABLE_ID, _STANDING, name))
 
 
+def version_key(name: str) -> bytes:
+    """Return the key of the row of the version of the protocol that a server speaks."""
+    return tuples.encode((SYSTEM_TABLE_ID, _VERSION, name))
+
+
 def row_ranges() -> list[tuple[bytes, bytes]]:
     """Return the key ranges that hold the directory's rows."""
-    prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER, _STANDING)]
+    prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER, _STANDING, _VERSION)]
     return [*((prefix, prefix + b"\xff") for prefix in prefixes), group_policy_range()]
 
 
@@ -131,6 +141,11 @@ def encode_standing(standing: Standing) -> bytes:
     return msgspec.msgpack.encode(standing.value)
 
 
+def encode_version(version: int) -> bytes:
+    """Return the value of the row of the version of the protocol that a server speaks."""
+    return msgspec.msgpack.encode(version)
+
+
 def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
     """Read the rows of :func:`row_ranges`. Raises DATA_CORRUPTION for what cannot be read."""
     servers: dict[str, Server] = {}
@@ -138,6 +153,7 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
     standing: dict[str, Standing] = {}
     policies: list[tuple[bytes, bytes]] = []
     low, high = group_policy_range()
+    versions: dict[str, int] = {}
     for key, value in rows:
         if low <= key < high:
             policies.append((key, value))
@@ -151,6 +167,8 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
                 groups[name] = Configuration(*fields)
             elif kind == _STANDING and isinstance(name, str):
                 standing[name] = msgspec.msgpack.decode(value, type=Standing)
+            elif kind == _VERSION and isinstance(name, str):
+                versions[name] = msgspec.msgpack.decode(value, type=int)
         except (msgspec.DecodeError, ValueError, F1Error) as error:
             raise F1Error(Code.DATA_CORRUPTION, f"a row of the directory cannot be read: {error}") from error
-    return directory_of(servers, groups, standing, decode_policies(policies))
+    return directory_of(servers, groups, standing, decode_policies(policies), versions)

@@ -44,6 +44,7 @@ from spanstore.runtime.spanserver import SpanServer, Topology
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.supervision import PERIOD_S, Supervision
 from spanstore.runtime.transfer import Transfers
+from spanstore.runtime.versions import PeerVersions
 from spanstore.scan.service import ScanService
 from spanstore.scan.source import Source
 from spanstore.txn.commands import TxnRef, Write
@@ -142,6 +143,7 @@ class SpanProcess:
         topology = topology_of(config)
         addresses = sorted(address for _, address in topology.servers.values())
         self._birth = Birth(config.server.name, topology.founders(), engine, rng)
+        self._versions = PeerVersions(config.server.name, version)
         self._links = PeerLinks(config.server.name, topology.cluster_id, self._address_of, channels, rng, version)
         self.server = SpanServer(
             name=config.server.name,
@@ -156,10 +158,12 @@ class SpanProcess:
             founder=self._birth.born and not self._birth.lost,
             supervision=_supervision(config, engine, clock),
             home=self._birth.home,
+            version_of=self._versions.of,
         )
         self._scrubber = self._make_scrubber(config) if scrub else None
         self._client = SpanClient(addresses, clock=clock, rng=random.Random(rng.random()), channels=channels)
-        self.registrar = Registrar(self.server, self._client, self._answers_at, self._fail)
+        self.registrar = Registrar(self.server, self._client, self._answers_at, self._fail, version)
+        self._versions.stored = self.registrar.version_of
         self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
         self.balancer = LoadBalancer(self.server, self._client, clock, config.placement)
         self.server.is_server, self.server.send_digest = self.registrar.is_server, self._send_digest
@@ -182,7 +186,7 @@ class SpanProcess:
             installing=self.transfers.status,
             directory=self.registrar.view,
             hello=self._birth.hello,
-            version=version,
+            versions=self._versions,
             draining=draining,
             handed_over=self._handed_over,
             scrubber=self._scrubber,

@@ -15,9 +15,11 @@ from spanstore.placement.directory import (
     decode_directory,
     encode_group,
     encode_server,
+    encode_version,
     group_key,
     row_ranges,
     server_key,
+    version_key,
 )
 from spanstore.placement.policy import leader_zones
 from spanstore.placement.range_map import META_GROUP
@@ -38,15 +40,18 @@ class Registrar:
         client: SpanClient,
         answers_at: Callable[[str, str], Awaitable[bool]],
         on_removed: Callable[[F1Error], None],
+        version: int,
     ) -> None:
         """``answers_at`` tells whether the server of that name is reached at that address.
 
-        ``on_removed`` hears that this server belongs to the cluster no more.
+        ``on_removed`` hears that this server belongs to the cluster no more. ``version`` of the protocol is what it
+        speaks.
         """
         self._server = server
         self._client = client
         self._answers_at = answers_at
         self._on_removed = on_removed
+        self._version = version
         self._known = Directory()
         topology = server.topology
         self.directory = Directory(
@@ -63,6 +68,10 @@ class Registrar:
         known = self.directory
         members = [*known.voters(group), *known.learners(group)] if group in known.groups else []
         return members + sorted(known.servers.keys() - set(members))
+
+    def version_of(self, server: str) -> int:
+        """Return the version of the protocol that a server spoke when it last wrote its row, 0 if it never did."""
+        return self._known.versions.get(server, 0)
 
     def peers(self) -> list[str]:
         """Return the names of the other servers of the cluster."""
@@ -151,6 +160,8 @@ class Registrar:
         server, known = self._server, self._known
         if known.servers.get(server.name) != self._own():
             yield Write(server_key(server.name), encode_server(self._own()))
+        if known.versions.get(server.name) != self._version:
+            yield Write(version_key(server.name), encode_version(self._version))
         for number, group in sorted(server.groups.items()):
             configuration = group.replica.configuration
             if not group.is_serving_leader() or not group.replica.configuration_settled:

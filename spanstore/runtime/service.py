@@ -20,11 +20,12 @@ from spanstore.group.outbox import Ticket
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
 from spanstore.runtime.birth import Hello
-from spanstore.runtime.peers import PROTOCOL_VERSION, VERSION_REACH
+from spanstore.runtime.peers import VERSION_REACH
 from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.transfer import Progress
+from spanstore.runtime.versions import PeerVersions
 from spanstore.runtime.wire import (
     answer_to_pb,
     digest_from_pb,
@@ -54,7 +55,7 @@ class SpanServicer(stubs.SpanServerServicer):
         installing: Callable[[], list[Progress]],
         directory: Callable[[], Directory],
         hello: Callable[[], Hello],
-        version: int = PROTOCOL_VERSION,
+        versions: PeerVersions,
         scrubber: Scrubber | None = None,
         draining: asyncio.Event | None = None,
         handed_over: asyncio.Event | None = None,
@@ -71,7 +72,8 @@ class SpanServicer(stubs.SpanServerServicer):
         self._scanner = scanner
         self._directory = directory
         self._hello = hello
-        self._version = version
+        self._versions = versions
+        self._version = versions.mine
         self._source = source
         self._installing = installing
         self._scrubber = scrubber
@@ -115,6 +117,7 @@ class SpanServicer(stubs.SpanServerServicer):
             nonlocal sender
             check_version(f"spanserver {batch.sender}", batch.protocol_version, self._version, VERSION_REACH)
             self._server.check_identity(batch.sender, batch.cluster_id)
+            self._versions.heard(batch.sender, batch.protocol_version)
             sender = batch.sender
             return batch.messages
 

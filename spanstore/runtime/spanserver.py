@@ -28,6 +28,7 @@ from spanstore.group.load import LoadMeter
 from spanstore.group.members import is_later_life, load_lives, put_life
 from spanstore.group.outbox import Ticket
 from spanstore.group.state import Done
+from spanstore.group.versions import VersionOf, newest_everywhere
 from spanstore.mvcc.versions import MAX_TS, scan_versions
 from spanstore.paxos.configuration import Configuration, home_of, joined_at, server_of
 from spanstore.paxos.messages import Accept, Message
@@ -105,12 +106,14 @@ class SpanServer:
         on_damaged: OnDamaged | None = None,
         supervision: Supervision | None = None,
         home: str = "",
+        version_of: VersionOf = newest_everywhere,
     ) -> None:
         """Load every replica that is here, and, for a ``founder``, those that ``topology`` places here at first.
 
         ``send`` takes a group, the names of the sending and the receiving replica, and what the one says to the other.
         ``on_damaged`` is told of each replica that is taken out of service; those that are damaged are not loaded.
         ``home`` names the data directory: a replica that is to live in another one does not begin here.
+        ``version_of`` tells which version of the protocol a server speaks.
         Raises EngineFailed.
         """
         self.home = home
@@ -135,6 +138,7 @@ class SpanServer:
         self._config = config
         self._rng = rng
         self._on_applied = on_applied
+        self._version_of = version_of
         self._between: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
         self._unwritten = WriteBatch()
         self.elsewhere: Callable[[int], bool] = lambda group: False
@@ -194,6 +198,7 @@ class SpanServer:
             now=self._clock.sample(),
             rng=random.Random(self._rng.random()),
             on_applied=self._on_applied,
+            version_of=self._version_of,
         )
         group.preferred.servers = self._leaders.get(number, frozenset())
         return group
@@ -450,7 +455,9 @@ class SpanServer:
 
     def conditions(self) -> list[str]:
         """Say what is wrong with this server, for an operator."""
-        found = [*self.casualties.texts(), *(f"replicas differ: {text}" for text in self.comparison.findings)]
+        led = {n: g.versions.waiting(g.replica.configuration) for n, g in sorted(self.groups.items()) if g.leads()}
+        waiting = [f"group {number}: {text}" for number, text in led.items() if text]
+        found = [*self.casualties.texts(), *waiting, *(f"replicas differ: {text}" for text in self.comparison.findings)]
         return found if self.supervision is None else [*found, *self.supervision.conditions()]
 
     def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:

@@ -33,6 +33,7 @@ from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.process import SpanProcess
 from spanstore.testing.checkers import Applied, Installed
 from spanstore.testing.sim.world import NodeEnv, World
+from spanstore.txn.kinds import CONFIGURATION_SINCE, SINCE
 
 _PORT = 7000
 TABLES = 16
@@ -80,6 +81,8 @@ class SimCluster:
         self.applied: list[Applied | Installed] = []
         self.processes: dict[str, SpanProcess] = {}
         self.engines: dict[str, MemoryEngine] = {}
+        self.unknown: list[str] = []
+        """Entries of the log that servers of an older version could not have read."""
         self.transfers = 0
         """How often the state of a replica was installed from another."""
         self.next_absence_us = 0
@@ -130,15 +133,18 @@ class SimCluster:
             cluster=self._cluster,
         )
 
+        version = self.config.versions.get(env.name, PROTOCOL_VERSION)
+
         def record(group: int, done: Done) -> None:
             command = done.payload()
+            if SINCE.get(type(done.command), CONFIGURATION_SINCE) > version:
+                self.unknown.append(f"{env.name} of version {version} applies {done.command} in group {group}")
             self.applied.append(Applied(env.name, env.incarnation, group, done.index, command))
 
         def installed(group: int, index: int) -> None:
             self.transfers += 1
             self.applied.append(Installed(env.name, env.incarnation, group, index))
 
-        version = self.config.versions.get(env.name, PROTOCOL_VERSION)
         process = SpanProcess(
             config, engine, env.clock, channels, env.rng, on_applied=record, on_installed=installed, version=version
         )

@@ -28,6 +28,7 @@ from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.configuration import Configuration
 from spanstore.paxos.messages import Message, Prepare, PreVote
 from spanstore.placement.range_map import KEY_MAX, KEY_MIN
+from spanstore.txn.kinds import NEWEST
 
 MS = 1_000
 EPOCH = 1_700_000_000_000_000
@@ -129,6 +130,8 @@ class Replicas:
         self.time = 0
         self.cut: set[tuple[str, str]] = set()
         """Links, as (sender, receiver), that lose everything."""
+        self.versions: dict[str, int] = {}
+        """Versions of the protocol that members speak, where it is not the newest; 0: it is not known."""
         self.held: set[tuple[str, str]] = set()
         """Links whose messages wait."""
         self.paused: set[str] = set()
@@ -181,6 +184,7 @@ class Replicas:
                 now=self.now(name),
                 rng=member.rng,
                 on_applied=lambda _, done: member.applied.append(done),
+                version_of=lambda server: self.versions.get(server, NEWEST),
             )
         member.due_us = 0
 

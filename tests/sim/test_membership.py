@@ -16,7 +16,6 @@ from spanstore.client import SpanClient, Write
 from spanstore.client.groups import GroupAdmin
 from spanstore.paxos.configuration import server_of
 from spanstore.runtime.birth import Birth
-from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim.world import World, run_sim
 
@@ -335,37 +334,3 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
         "FAILED_PRECONDITION",
         "FAILED_PRECONDITION",
     ]
-
-
-# ---------------------------------------------------------------------- one server after the other
-
-
-async def upgrade_one_by_one(world: World) -> int:
-    config = ClusterConfig(groups=2, versions=dict.fromkeys(("span-a", "span-b", "span-c"), PROTOCOL_VERSION - 1))
-    cluster, _, load = await begin(world, config)
-    for version in (PROTOCOL_VERSION, PROTOCOL_VERSION + 1):
-        for name in cluster.names:
-            await asyncio.sleep(3)
-            config.versions[name] = version
-            world.crash(name)
-            world.restart(name)
-    await asyncio.sleep(3)
-    return await load.check()
-
-
-def test_servers_are_upgraded_one_after_the_other() -> None:
-    assert run_sim(upgrade_one_by_one, 1) > 100
-
-
-async def too_far_apart(world: World) -> str:
-    config = ClusterConfig(groups=1, versions={"span-a": PROTOCOL_VERSION + 2})
-    cluster = SimCluster(world, config)
-    cluster.start()
-    client = cluster.client(world.add_client("client"))
-    await cluster.settle(client)
-    return next(name for name, replica in cluster.replicas(1) if replica.is_serving_leader())
-
-
-def test_versions_that_are_too_far_apart_do_not_speak() -> None:
-    """The two that understand each other go on, and the third hears nobody."""
-    assert {run_sim(too_far_apart, seed) for seed in range(4)} == {"span-b", "span-c"}

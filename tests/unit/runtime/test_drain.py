@@ -16,6 +16,7 @@ from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.service import SpanServicer
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
+from spanstore.runtime.versions import PeerVersions
 
 
 class Heard:
@@ -68,6 +69,7 @@ def servicer(heard: Heard, draining: asyncio.Event, handed_over: asyncio.Event) 
         installing=list,
         directory=Directory,
         hello=lambda: Hello(b"", None),
+        versions=PeerVersions("a", PROTOCOL_VERSION),
         draining=draining,
         handed_over=handed_over,
     )
