@@ -200,7 +200,11 @@ class StorageSection(Struct, frozen=True, kw_only=True):
     ] = 480
     outcome_keep_ms: Annotated[
         int,
-        Meta(ge=3_600_000, le=30 * _DAY_MS, description="How long the outcome of a commit can be asked for, at least."),
+        Meta(
+            ge=3_600_000,
+            le=30 * _DAY_MS,
+            description="How long the outcome of a commit can be asked for. Fixed with the founding of a cluster.",
+        ),
     ] = 3_600_000
     reserve_mib: Annotated[
         int, Meta(ge=1, le=1_048_576, description="Disk allocated ahead; with less room the server stops leading.")
@@ -223,7 +227,7 @@ class StorageSection(Struct, frozen=True, kw_only=True):
         Meta(
             ge=1_000,
             le=365 * _DAY_MS,
-            description="How long old versions can be read. Equal in all spanservers: pins rest on it.",
+            description="How long old versions can be read, when the cluster is founded; then `f1 pin keep`.",
         ),
     ] = 3_600_000
     scan_processes: Annotated[

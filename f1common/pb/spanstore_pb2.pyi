@@ -436,20 +436,18 @@ class ServerEntry(_message.Message):
     def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RangeMapReply(_message.Message):
-    __slots__ = ("cluster_id", "ranges", "groups", "servers", "version", "version_keep_us")
+    __slots__ = ("cluster_id", "ranges", "groups", "servers", "version")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    VERSION_KEEP_US_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     ranges: _containers.RepeatedCompositeFieldContainer[RangeEntry]
     groups: _containers.RepeatedCompositeFieldContainer[GroupEntry]
     servers: _containers.RepeatedCompositeFieldContainer[ServerEntry]
     version: int
-    version_keep_us: int
-    def __init__(self, cluster_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[RangeEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerEntry, _Mapping]]] = ..., version: _Optional[int] = ..., version_keep_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[RangeEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerEntry, _Mapping]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class SafeTime(_message.Message):
     __slots__ = ()

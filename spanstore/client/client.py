@@ -348,11 +348,6 @@ class SpanClient:
         """Return the numbers of all groups, once the range map is known."""
         return self._router.groups()
 
-    async def version_keep_us(self, *, timeout_s: float = 10.0) -> int:
-        """Return how long the cluster keeps old versions, pins aside, in microseconds. Raises UNAVAILABLE."""
-        await self._router.range_map(timeout_s)
-        return self._router.version_keep_us()
-
     async def status(self, timeout_s: float = 2.0) -> dict[str, pb.StatusReply | F1Error]:
         """Ask every server for its status, by address; one that does not answer has an error instead."""
         await self._router.range_map(timeout_s * 5, refresh=True)

@@ -53,7 +53,6 @@ class _Map:
     readers: dict[int, list[str]]
     addresses: dict[str, str]
     zones: dict[str, str]
-    version_keep_us: int
 
 
 class Router:
@@ -128,7 +127,6 @@ class Router:
             {g.group: [r for r in g.readers if r in known] for g in reply.groups},
             {s.name: s.address for s in reply.servers},
             {s.name: s.zone for s in reply.servers},
-            reply.version_keep_us,
         )
 
     async def with_map(self, work: Callable[[RangeMap, float], Awaitable[T]], timeout_s: float) -> T:
@@ -160,10 +158,6 @@ class Router:
     def readers(self, group: int) -> list[str]:
         """Return the servers with a read-only replica of ``group``."""
         return self._known().readers.get(group, [])
-
-    def version_keep_us(self) -> int:
-        """Return how long old versions are kept, as the server says that gave the range map."""
-        return self._known().version_keep_us
 
     def servers(self) -> dict[str, str]:
         """Return the addresses of all known servers by name."""

@@ -12,7 +12,9 @@ else. What makes it sound is timestamps alone. Let ``keep`` be how long versions
   fence c <= its expiry as it was. A leader that read the older row at r < c <= expiry still honoured it; so a refreshed
   pin never had a gap. No two clocks are compared anywhere.
 
-All of it rests on one ``keep`` for the whole cluster: storage.version_keep_ms is equal in all spanservers.
+All of it rests on one ``keep`` for the whole cluster, which is a row as well (:mod:`spanstore.placement.settings`): a
+leader reads it with the pins, and the commit of a pin expects it unchanged since it was read. After a change at L, a
+leader that read before may have marks up to L - the old ``keep``: the row says so, and nobody pins below that.
 """
 
 import msgspec

@@ -23,6 +23,7 @@ from spanstore.group.requests import Answer, Collect, Commit, TxnWork
 from spanstore.placement.jobs import FIRST_JOB_KEY, JOBS_END, decode_job
 from spanstore.placement.pins import decode_pin, highest_mark, pin_range
 from spanstore.placement.range_map import META_GROUP, RangeMap
+from spanstore.placement.settings import SETTINGS_KEY, decode_settings
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.outcomes import ExpectVersion
@@ -67,7 +68,7 @@ class GarbageCollector:
         before_ts = self._clock.sample().tt.earliest - config.outcome_keep_us
         ranges_map = await self._router.range_map(_ASK_S)
         unsettled = await self._unsettled(ranges_map, before_ts)
-        limit_ts = await self._highest_mark(ranges_map, config.version_keep_us)
+        limit_ts = await self._highest_mark(ranges_map)
         for number in led:
             self._submit(number, Collect(limit_ts, before_ts, unsettled))
 
@@ -87,15 +88,18 @@ class GarbageCollector:
         answers = await asyncio.gather(*(settled(group) for group in groups))
         return tuple(group for group, answer in zip(groups, answers, strict=True) if not answer)
 
-    async def _highest_mark(self, ranges_map: RangeMap, keep_us: int) -> int:
-        """Return how far marks may rise by the pins that there are. Removes expired ones, if the meta group is here.
+    async def _highest_mark(self, ranges_map: RangeMap) -> int:
+        """Return how far marks may rise by the pins and settings. Removes expired pins, if the meta group is here.
 
         While a range moves they may not rise: a later pass of its copy brings what is newer than the pass before, and
         would miss a delete that was collected in between. What was read before the job was there leads to marks below
         its beginning.
         """
         wanted = (KeyRange(*pin_range()), KeyRange(FIRST_JOB_KEY, JOBS_END))
-        found = await reading.read(self._router, ranges_map, (), wanted, 0, _no_choice, _ASK_S)
+        found = await reading.read(self._router, ranges_map, (SETTINGS_KEY,), wanted, 0, _no_choice, _ASK_S)
+        (settings,) = found.values()
+        if settings is None:
+            return 0
         if any(not decode_job(row.value).ended for row in found.ranges[1]):
             return 0
         rows = [(row, decode_pin(row.value)) for row in found.ranges[0]]
@@ -104,7 +108,7 @@ class GarbageCollector:
             for row, pin in rows:
                 if pin.expired(found.timestamp):
                     self._remove(row)
-        return highest_mark(found.timestamp, keep_us, [pin for _, pin in rows])
+        return highest_mark(found.timestamp, decode_settings(settings).version_keep_us, [pin for _, pin in rows])
 
     def _remove(self, row: Row) -> None:
         now = self._clock.sample()
@@ -124,7 +128,7 @@ class GarbageCollector:
 
 
 def _no_choice() -> int:
-    """All pins and jobs lie in one group, which picks the timestamp itself."""
+    """All pins, jobs and settings lie in one group, which picks the timestamp itself."""
     return 0
 
 

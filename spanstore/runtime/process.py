@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from spanstore.group.state import Done
 from spanstore.paxos.config import PaxosConfig
 from spanstore.paxos.configuration import Configuration
 from spanstore.placement.range_map import META_GROUP, RANGE_MAP_KEY, RangeMap
+from spanstore.placement.settings import SETTINGS_KEY, encode_settings
 from spanstore.runtime.birth import Birth, Hello
 from spanstore.runtime.collector import GarbageCollector
 from spanstore.runtime.load_balancer import LoadBalancer
@@ -318,25 +319,35 @@ class SpanProcess:
             await asyncio.sleep(PERIOD_S)
 
     async def _bootstrap(self) -> None:
-        """Store the first range map, unless it is there: whoever leads the meta group does, and only one succeeds."""
-        while META_GROUP in self.server.groups and self.server.stored_range_map() is None:
-            meta = self.server.groups[META_GROUP]
-            if meta.is_serving_leader():
-                self._store_first_map()
+        """Store the first range map and the settings, unless they are there.
+
+        Whoever leads the meta group does, and only one succeeds.
+        """
+        first = {
+            RANGE_MAP_KEY: self.server.topology.ranges.encode(),
+            SETTINGS_KEY: encode_settings(self.server.settings),
+        }
+        while META_GROUP in self.server.groups and (missing := sorted(first.keys() - self._stored_keys(first))):
+            if self.server.groups[META_GROUP].is_serving_leader():
+                self._store_first({key: first[key] for key in missing})
             await asyncio.sleep(_BOOTSTRAP_PERIOD_S)
 
-    def _store_first_map(self) -> None:
+    def _stored_keys(self, keys: Iterable[bytes]) -> set[bytes]:
+        ranges = [(key, key + b"\0") for key in keys]
+        return {key for key, _ in self.server.stored_rows(META_GROUP, ranges) or ()}
+
+    def _store_first(self, rows: dict[bytes, bytes]) -> None:
         now = self._clock.sample()
         txn = TxnRef(RANGE_MAP_KEY, new_id(self._rng), now.tt.latest, 1)
         work = TxnWork(
             txn=txn,
             priority_ts=now.tt.latest,
-            writes=(Write(RANGE_MAP_KEY, self.server.topology.ranges.encode()),),
-            preconditions=(ExpectAbsent(RANGE_MAP_KEY),),
+            writes=tuple(Write(key, value) for key, value in rows.items()),
+            preconditions=tuple(ExpectAbsent(key) for key in rows),
         )
 
         def stored(answer: Answer) -> None:
-            _log.info("first range map: %s", answer)
+            _log.info("first range map and settings: %s", answer)
 
         self.server.submit(META_GROUP, Ticket(Commit(work), stored, now.boot_us + 2_000_000), 1000)
 

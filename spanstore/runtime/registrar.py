@@ -23,6 +23,7 @@ from spanstore.placement.directory import (
 )
 from spanstore.placement.policy import leader_zones
 from spanstore.placement.range_map import META_GROUP
+from spanstore.placement.settings import SETTINGS_KEY, decode_settings, differences
 from spanstore.runtime.spanserver import SpanServer
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class Registrar:
                 if self.directory.is_removed(self._server.name):
                     self._on_removed(self._removed())
                     return
+                await self._compare_settings()
                 await self._register()
             except F1Error as error:
                 _log.debug("the directory is not fresh: %s", error)
@@ -111,6 +113,19 @@ class Registrar:
             # A replica without a leader may be one that the others have forgotten: its rows would be old for ever.
             result = await self._client.read(ranges=[KeyRange(s, e) for s, e in row_ranges()], timeout_s=_ASK_S)
             await self._take_in([(row.key, row.value) for found in result.ranges for row in found])
+
+    async def _compare_settings(self) -> None:
+        """Find out how the settings here differ from the cluster's; log it once."""
+        row = (SETTINGS_KEY, SETTINGS_KEY + b"\0")
+        rows = self._server.stored_rows(META_GROUP, [row])
+        if rows is None:
+            found = await self._client.read(ranges=[KeyRange(*row)], timeout_s=_ASK_S)
+            rows = [(stored.key, stored.value) for stored in found.ranges[0]]
+        for _, value in rows:
+            unlike = differences(self._server.settings, decode_settings(value))
+            for text in {*filter(None, unlike)} - {*self._server.unlike}:
+                _log.error("%s", text)
+            self._server.unlike = unlike
 
     async def _take_in(self, rows: list[tuple[bytes, bytes]]) -> None:
         self._known = known = decode_directory(rows)

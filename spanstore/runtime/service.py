@@ -230,7 +230,6 @@ class SpanServicer(stubs.SpanServerServicer):
                 for name, server in sorted(directory.servers.items())
             ],
             version=stored.version,
-            version_keep_us=self._server.config.version_keep_us,
         )
 
 

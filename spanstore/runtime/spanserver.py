@@ -33,6 +33,7 @@ from spanstore.mvcc.versions import MAX_TS, scan_versions
 from spanstore.paxos.configuration import Configuration, home_of, joined_at, server_of
 from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
+from spanstore.placement.settings import Settings
 from spanstore.runtime.casualties import Casualties, OnDamaged
 from spanstore.runtime.comparing import Comparison
 from spanstore.runtime.supervision import ServerReport, Supervision
@@ -125,6 +126,10 @@ class SpanServer:
         self.absent: set[int] = set()
         """Groups whose replica here is not running, because it fetches its state."""
         self.turns = 0
+        self.settings = Settings(config.version_keep_us, config.outcome_keep_us)
+        """What its configuration says of what must be the same in all servers."""
+        self.unlike: tuple[str, str] = ("", "")
+        """How that differs from the cluster's: in what is wrong only, and in what keeps this server from leading."""
         self._engine = engine
         self._clock = clock
         self._send = send
@@ -447,6 +452,7 @@ class SpanServer:
         for number, group in sorted(self.groups.items()):
             voters = tuple(server_of(voter) for voter in group.replica.configuration.voters)
             may = self.supervision.may_lead(voters, self.name) and not self.casualties.is_out(number)
+            may = may and not self.unlike[1]
             if may != group.may_lead:
                 group.set_may_lead(may)
                 self._due[number] = 0
@@ -457,7 +463,12 @@ class SpanServer:
         """Say what is wrong with this server, for an operator."""
         led = {n: g.versions.waiting(g.replica.configuration) for n, g in sorted(self.groups.items()) if g.leads()}
         waiting = [f"group {number}: {text}" for number, text in led.items() if text]
-        found = [*self.casualties.texts(), *waiting, *(f"replicas differ: {text}" for text in self.comparison.findings)]
+        found = [
+            *self.casualties.texts(),
+            *filter(None, self.unlike),
+            *waiting,
+            *(f"replicas differ: {text}" for text in self.comparison.findings),
+        ]
         return found if self.supervision is None else [*found, *self.supervision.conditions()]
 
     def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:

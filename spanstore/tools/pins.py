@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from f1common.errors import Code, F1Error
 from spanstore.client import Pin, SpanClient
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
@@ -93,8 +94,25 @@ def remove(name: NameArgument, host: HostOption = None, directory: DirOption = N
     async def work(client: SpanClient) -> bool:
         return await client.pins.remove(name)
 
-    there = resolve(host, directory).run(work)
-    typer.echo(f"removed {name}" if there else f"there is no pin {name}")
+    if not resolve(host, directory).run(work):
+        raise F1Error(Code.NOT_FOUND, f"there is no pin {name}; f1 pin list shows those that there are")
+    typer.echo(f"removed {name}")
+
+
+@app.command("keep")
+def keep(
+    seconds: Annotated[
+        float | None, typer.Argument(metavar="[SECONDS]", help="How long from now on; without, only show it.")
+    ] = None,
+    host: HostOption = None,
+    directory: DirOption = None,
+) -> None:
+    """Show or change how long old versions are kept, pins aside, in the whole cluster."""
+
+    async def work(client: SpanClient) -> float:
+        return await client.pins.keep(seconds)
+
+    typer.echo(f"old versions are kept for {resolve(host, directory).run(work):g} s")
 
 
 def _tell(pin: Pin) -> None:
