@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.client import SpanClient
-from spanstore.client.values import KeyRange
+from spanstore.client.values import ExpectVersion, KeyRange, Write
 from spanstore.paxos.configuration import home_of, server_of
 from spanstore.placement.directory import Directory, decode_directory, row_ranges
+from spanstore.placement.orders import (
+    OPERATOR,
+    Joining,
+    decode_joining,
+    encode_joining,
+    joining_key,
+    joining_range,
+)
 
 _PAUSE_S = 0.2
 _MAJORITY_S = 10.0
+_READ_S = 5.0
 
 Progress = Callable[[str], None]
 
@@ -41,11 +50,19 @@ class Members:
 class GroupAdmin:
     """Changes the members of groups by commands that wait for each step."""
 
-    def __init__(self, client: SpanClient, *, timeout_s: float = 300.0, progress: Progress = lambda text: None) -> None:
-        """``timeout_s`` bounds each command; ``progress`` hears about every step."""
+    def __init__(
+        self,
+        client: SpanClient,
+        *,
+        timeout_s: float = 300.0,
+        progress: Progress = lambda text: None,
+        owner: str = OPERATOR,
+    ) -> None:
+        """``timeout_s`` bounds each command; ``progress`` hears about every step; ``owner`` is for whom it is."""
         self._client = client
         self._timeout_s = timeout_s
         self._progress = progress
+        self._owner = owner
 
     async def members(self, group: int) -> Members:
         """Return the members of ``group`` as its leader has them, once it has one. Raises NOT_FOUND, UNAVAILABLE."""
@@ -110,13 +127,44 @@ class GroupAdmin:
                 text = f"the data file of {server} is damaged: stop it, delete its data directory and start it again"
                 raise F1Error(Code.FAILED_PRECONDITION, f"{text}; then its replicas are built anew")
 
-    async def add_voter(self, group: int, server: str) -> Members:
-        """Make ``server`` a voter, first a learner until it has caught up."""
-        members = await self.add_learner(group, server)
-        member = members.of(server)
-        if member not in members.voters:
+    async def add_voter(self, group: int, server: str, *, instead_of: str = "") -> Members:
+        """Make ``server`` a voter, first a learner until it has caught up.
+
+        It is noted that it is to vote, and ``instead_of`` whom, until it does: the placement driver goes on if this
+        command does not. Raises also FAILED_PRECONDITION while somebody else sees to that.
+        """
+        members = await self.members(group)
+        if members.of(server) not in members.voters:
+            await self._note_joining(group, server, instead_of)
+            members = await self.add_learner(group, server)
+        if members.of(server) not in members.voters:
             await self._step(group, pb.ChangeMembers.PROMOTE, server, done=Code.ALREADY_EXISTS)
+        if not instead_of:
+            await self.forget_joining(group, server)
         return await self.members(group)
+
+    async def joining(self) -> list[Joining]:
+        """Return the learners that are to become voters, by what whoever added them has noted."""
+        (rows,) = (await self._client.read(ranges=[KeyRange(*joining_range())], timeout_s=_READ_S)).ranges
+        return [decode_joining(row.value) for row in rows]
+
+    async def _note_joining(self, group: int, server: str, instead_of: str) -> None:
+        await self._check_may_join(server)
+        key = joining_key(group, server)
+        version = (await self._client.read([key])).versions[0]
+        now = self._client.strong_timestamp()
+        if version is not None and version.value is not None:
+            known = decode_joining(version.value)
+            if not known.is_free(self._owner, now):
+                text = f"the {known.owner} is making {server} a voter of group {group}"
+                raise F1Error(Code.FAILED_PRECONDITION, f"{text}; f1 group list shows when it is one")
+        noted = Joining(group, server, instead_of, self._owner, now + int(self._timeout_s * 1_000_000))
+        expected = ExpectVersion(key, 0 if version is None or version.value is None else version.ts)
+        await self._client.commit([Write(key, encode_joining(noted))], [expected])
+
+    async def forget_joining(self, group: int, server: str) -> None:
+        """The replica at ``server`` votes, or is not to vote any more."""
+        await self._client.commit([Write(joining_key(group, server), None)])
 
     async def demote(self, group: int, server: str) -> Members:
         """Make the voter at ``server`` a read-only replica."""
@@ -133,6 +181,7 @@ class GroupAdmin:
         if member is None:
             raise F1Error(Code.NOT_FOUND, f"{server} has no replica of group {group}")
         await self._step(group, pb.ChangeMembers.REMOVE, member)
+        await self.forget_joining(group, server_of(member))
         return await self.members(group)
 
     async def replace(self, group: int, old: str, new: str) -> Members:
@@ -143,8 +192,10 @@ class GroupAdmin:
         if members.of(old) is None and members.of(new) in members.voters:
             return members  # somebody has done it
         self._check_replaces(members, old, new)
-        await self.add_voter(group, new)
-        return await self._without(group, old)
+        await self.add_voter(group, new, instead_of=members.of(old) or "")
+        members = await self._without(group, old)
+        await self.forget_joining(group, new)
+        return members
 
     def _check_replaces(self, members: Members, old: str, new: str) -> None:
         """Refuse to replace what does not vote, or by what votes already, unless an earlier try was broken off.
@@ -168,6 +219,8 @@ class GroupAdmin:
         if votes is None:
             votes = member in members.voters or len(members.voters) % 2 == 0
         await self._check_may_join(server)
+        if votes:
+            await self._note_joining(group, server, "")
         if member is not None:
             await self._without(group, member)
         return await (self.add_voter(group, server) if votes else self.add_learner(group, server))

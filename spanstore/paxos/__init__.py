@@ -90,6 +90,11 @@ is demoted or goes. The leader refuses it
 * if a voter that the step adds lacks more than ``promote_lag_entries`` of the log or has no state at all, or if the
   voters that are up and have caught up would be no majority: the group would stop.
 
+Only progress depends on how much a new voter lacks. It counts for an entry once it holds it and all before, and elects
+nobody whose log ends before its own; a majority with it meets every majority without it in somebody who holds what was
+chosen. There is a bound so that the group does not wait for a long copy when one other voter is away, and it is not 0
+because under load nobody ever lacks nothing.
+
 A *name* is ``server`` for the first members and ``server#version`` for those brought by a later configuration. It is
 never used again. So whoever is not in a chosen configuration of its own version or a later one was removed for good:
 its messages are ignored, and if it asks to be elected it is told (Removed). What a configuration that is not chosen

@@ -32,6 +32,7 @@ class Why(StrEnum):
     POLICY = "the group's policy wants it in another zone"
     BALANCE = "its server holds more replicas than others"
     ORDER = "an operator wants it"
+    JOIN = "it was to become a voter, and whoever saw to that has stopped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from spanstore.client.groups import GroupAdmin
 from spanstore.paxos.configuration import home_of, server_of
 from spanstore.placement.balance import GroupState, Health, Move, ServerState, Why, plan
 from spanstore.placement.directory import Directory
-from spanstore.placement.orders import MOVE_KEY, decode_move, encode_move, order_key, order_range
+from spanstore.placement.orders import DRIVER, MOVE_KEY, Joining, decode_move, encode_move, order_key, order_range
 from spanstore.placement.policy import ANYWHERE
 from spanstore.placement.range_map import META_GROUP
 from spanstore.runtime.registrar import Registrar
@@ -32,7 +32,10 @@ _SETTLE_US = 10_000_000
 _STEP_TIMEOUT_S = 3600.0
 _WATCH_S = 2.0
 _PATIENCE_S = 20.0
+_GIVE_UP_S = 10.0
 _NEXT_MOVE_S = 0.2
+_TRY_AGAIN_US = 60_000_000
+"""After which a learner that could not be made a voter is tried again: others come first."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class PlacementDriver:
         self._clock = clock
         self._config = config
         self._seen: dict[str, _Seen] = {}
+        self._tried: dict[tuple[int, str], int] = {}
         self.moves = 0
         """Moves that this driver has carried out."""
 
@@ -78,7 +82,7 @@ class PlacementDriver:
         """Carry on the move that is written down, or find one and carry it out; tell whether one was."""
         move = await self._written()
         if move is None:
-            move = await self._ordered() or await self._planned()
+            move = await self._ordered() or await self._broken_off() or await self._planned()
             if move is None:
                 return False
             await self._client.commit([Write(MOVE_KEY, encode_move(move))])
@@ -104,6 +108,23 @@ class PlacementDriver:
         (rows,) = (await self._client.read(ranges=[KeyRange(start, end, limit=1)])).ranges
         return decode_move(rows[0].value) if rows else None
 
+    async def _broken_off(self) -> Move | None:
+        """Return what makes a voter of a learner that was to become one, if nobody sees to it any more."""
+        now = self._clock.sample()
+        admin = self._admin(_GIVE_UP_S)
+        for joining in await admin.joining():
+            tried_us = self._tried.get((joining.group, joining.server), now.boot_us - _TRY_AGAIN_US)
+            if joining.is_free(DRIVER, now.tt.earliest) and now.boot_us - tried_us >= _TRY_AGAIN_US:
+                self._tried[joining.group, joining.server] = now.boot_us
+                members = await admin.members(joining.group)
+                if members.of(joining.server) is not None or len(members.voters) % 2 == 0:
+                    return Move(joining.group, joining.instead_of, joining.server, True, Why.JOIN)
+                await admin.forget_joining(joining.group, joining.server)  # it went no further than that row
+        return None
+
+    def _admin(self, timeout_s: float) -> GroupAdmin:
+        return GroupAdmin(self._client, timeout_s=timeout_s, owner=DRIVER)
+
     async def _planned(self) -> Move | None:
         servers, groups = self._look(await self._client.status(), self._registrar.view())
         return plan(servers, groups, rebalance=self._config.rebalance)
@@ -123,8 +144,10 @@ class PlacementDriver:
         task.result()
 
     async def _carry_out(self, move: Move) -> None:
-        admin = GroupAdmin(self._client, timeout_s=_STEP_TIMEOUT_S)
-        if server_of(move.old) == move.new:
+        admin = self._admin(_STEP_TIMEOUT_S)
+        if move.why is Why.JOIN:
+            await self._finish(admin, move)
+        elif server_of(move.old) == move.new:
             await admin.rebuild(move.group, move.new, old=move.old, votes=move.votes)
         elif move.votes:
             await admin.replace(move.group, move.old, move.new)
@@ -133,17 +156,34 @@ class PlacementDriver:
             if (await admin.members(move.group)).of(move.old) is not None:
                 await admin.remove(move.group, move.old)
 
+    async def _finish(self, admin: GroupAdmin, move: Move) -> None:
+        """Make a voter of a learner that was to become one, and take out the member whose place it takes."""
+        members = await admin.members(move.group)
+        if move.old and members.of(move.old) in members.voters:
+            await admin.replace(move.group, move.old, move.new)
+        else:
+            await admin.add_voter(move.group, move.new)
+
     async def _give_up(self, move: Move) -> None:
-        """Take away the replica that came for a move and cannot vote, so that the group is as it was."""
+        """Take away the replica that came for a move and cannot vote, so that the group is as it was.
+
+        It stays where it is somebody else's, and where its group lacks a voter: then it is tried again later.
+        """
         if not move.votes or server_of(move.old) == move.new:
             return
-        admin = GroupAdmin(self._client, timeout_s=10.0)
+        admin = self._admin(_GIVE_UP_S)
         try:
             members = await admin.members(move.group)
-            if members.of(move.new) in members.learners:
+            if members.of(move.new) not in members.learners or len(members.voters) % 2 == 0:
+                return
+            if any(self._is_mine(joining, move) for joining in await admin.joining()):
                 await admin.remove(move.group, move.new)
         except F1Error as error:
             _log.warning("group %d: the new replica at %s stays: %s", move.group, move.new, error)
+
+    def _is_mine(self, joining: Joining, move: Move) -> bool:
+        same = (joining.group, joining.server) == (move.group, move.new)
+        return same and joining.is_free(DRIVER, self._clock.sample().tt.earliest)
 
     # ------------------------------------------------------------------ what is known
 

@@ -1,6 +1,6 @@
 """``f1 group``: the members of the Paxos groups, and how they are changed while the groups serve."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from f1common.errors import F1Error
 from spanstore.client import SpanClient
 from spanstore.client.groups import GroupAdmin, Members
 from spanstore.client.policies import place_group
@@ -45,13 +46,17 @@ Work = Callable[[GroupAdmin], Awaitable[Members]]
 
 
 class MemberRow(msgspec.Struct, frozen=True):
-    """One replica of a group. ``behind`` counts the log entries that the leader does not know it to hold."""
+    """One replica of a group. ``behind`` counts the log entries that the leader does not know it to hold.
+
+    ``joining``: it is to become a voter, and does not vote yet; what neither votes nor joins is read-only.
+    """
 
     member: str
     server: str
     votes: bool
     leads: bool
     behind: int | None
+    joining: bool = False
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -80,10 +85,17 @@ def _group() -> None:
 def list_groups(host: HostOption = None, directory: DirOption = None, form: FormatOption = Format.table) -> None:
     """List all groups with their voters, read-only replicas and leaders."""
 
-    async def ask(client: SpanClient) -> list[Members]:
-        return await GroupAdmin(client).all_members()
+    async def ask(client: SpanClient) -> list[GroupRow]:
+        admin = GroupAdmin(client)
+        found = await admin.all_members()
+        try:
+            joining = {(row.group, row.server) for row in await admin.joining()}
+        except F1Error as error:
+            typer.echo(f"which replicas are joining is not known: {error}", err=True)
+            joining = set()
+        return [row_of(members, joining) for members in found]
 
-    _show([row_of(members) for members in resolve(host, directory).run(ask)], form)
+    _show(resolve(host, directory).run(ask), form)
 
 
 @app.command()
@@ -279,8 +291,8 @@ def _change(host: str | None, directory: Path | None, form: Format, timeout_s: f
     _show([row_of(resolve(host, directory).run(run))], form)
 
 
-def row_of(members: Members) -> GroupRow:
-    """Return what is shown of a group."""
+def row_of(members: Members, joining: Collection[tuple[int, str]] = ()) -> GroupRow:
+    """Return what is shown of a group. ``joining`` are the groups and servers of learners that are to vote."""
     rows = [
         MemberRow(
             member=member,
@@ -288,6 +300,7 @@ def row_of(members: Members) -> GroupRow:
             votes=member in members.voters,
             leads=bool(members.leader) and server_of(member) == members.leader,
             behind=members.last_index - members.matches.get(member, 0) if members.leader else None,
+            joining=member in members.learners and (members.group, server_of(member)) in joining,
         )
         for member in members.voters + members.learners
     ]
@@ -299,7 +312,7 @@ def _show(rows: list[GroupRow], form: Format) -> None:
         typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("group", "changes", "leader", "voters", "read-only", "behind"):
+    for column in ("group", "changes", "leader", "voters", "joining", "read-only", "behind"):
         table.add_column(column, justify="right" if column in ("group", "changes") else "left", no_wrap=True)
     for row in rows:
         table.add_row(
@@ -307,7 +320,8 @@ def _show(rows: list[GroupRow], form: Format) -> None:
             str(row.version),
             row.leader or "[red]none[/]",
             escape(" ".join(m.server for m in row.members if m.votes)),
-            escape(" ".join(m.server for m in row.members if not m.votes)),
+            escape(" ".join(m.server for m in row.members if m.joining)),
+            escape(" ".join(m.server for m in row.members if not m.votes and not m.joining)),
             escape(" ".join(f"{m.server}:{m.behind}" for m in row.members if m.behind)),
         )
     wide_console().print(table)

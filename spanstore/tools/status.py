@@ -12,6 +12,7 @@ from rich.table import Table
 from f1common.errors import F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import SpanClient
+from spanstore.paxos.configuration import server_of
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
 
@@ -62,6 +63,8 @@ class GroupRow(msgspec.Struct, frozen=True):
     ``removed_versions`` and ``removed_bytes`` of rows and ``forgotten_outcomes`` count what was collected since the
     group began, in ``collecting_passes``, the last of which ended at ``last_pass_ts`` (0: none has). ``damaged_keys``
     are left uncollected, because one of their versions is damaged.
+
+    ``voters`` is empty without a leader; ``remark`` says what is wrong with how many there are.
     """
 
     group: int
@@ -84,6 +87,8 @@ class GroupRow(msgspec.Struct, frozen=True):
     collecting_passes: int
     last_pass_ts: int
     damaged_keys: int
+    voters: tuple[str, ...] = ()
+    remark: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -189,7 +194,17 @@ def _group_row(number: int, replies: list[pb.StatusReply]) -> GroupRow:
         collecting_passes=best.collecting_passes,
         last_pass_ts=best.last_pass_ts,
         damaged_keys=best.damaged_keys,
+        voters=tuple(map(server_of, best.voters)),
+        remark=_remark(best),
     )
+
+
+def _remark(view: pb.GroupStatus) -> str:
+    """Say so if a group has an even number of voters: it tolerates no more than with one fewer."""
+    count = len(view.voters)
+    if not _leads(view) or count % 2:
+        return ""
+    return f"{count} voters, where there should be {count - 1} or {count + 1}: a change is under way; see f1 group list"
 
 
 def _print_tables(status: Status) -> None:
@@ -223,6 +238,9 @@ def _print_tables(status: Status) -> None:
         for text in (*row.conditions, *(f"scrubbing found: {found}" for found in row.scrub_findings)):
             console.print(f"[red]{escape(row.name)}: {escape(text)}[/]")
     console.print(groups)
+    for group in status.groups:
+        if group.remark:
+            console.print(f"[yellow]group {group.group}: {group.remark}[/]")
 
 
 def holder_text(group: GroupRow) -> str:

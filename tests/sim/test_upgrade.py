@@ -42,7 +42,7 @@ async def upgrade(world: World) -> list[str]:
     table = (tuples.encode((1,)), tuples.encode((2,)))
     group = (await client.range_map()).group_of(table[0])
     await submit_move(client, *table, 3 - group)
-    admin = GroupAdmin(client, timeout_s=2)
+    admin = GroupAdmin(client, timeout_s=8)
     await asyncio.sleep(2)
     for name in NAMES:
         try:

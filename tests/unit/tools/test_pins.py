@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from f1common.errors import Code, F1Error
 from spanstore.client import Pin
 from spanstore.tools import pins
 
@@ -15,6 +16,7 @@ from spanstore.tools import pins
 class FakePins:
     def __init__(self) -> None:
         self.kept: dict[str, Pin] = {}
+        self.seconds = 3600.0
 
     async def add(self, name: str, ts: int, *, ttl_s: float, owner: str) -> Pin:
         self.kept[name] = Pin(name, ts, ts + int(ttl_s * 1e6), owner)
@@ -27,6 +29,10 @@ class FakePins:
 
     async def remove(self, name: str) -> bool:
         return self.kept.pop(name, None) is not None
+
+    async def keep(self, seconds: float | None) -> float:
+        self.seconds = self.seconds if seconds is None else seconds
+        return self.seconds
 
     async def list(self) -> list[Pin]:
         return [self.kept[name] for name in sorted(self.kept)]
@@ -65,4 +71,7 @@ def test_pins_are_added_listed_refreshed_and_removed(monkeypatch: pytest.MonkeyP
     ]
     assert say("list").splitlines()[0].split() == ["name", "ts", "expires_ts", "owner"]
     assert say("remove", "old") == "removed old\n"
-    assert say("remove", "old") == "there is no pin old\n"
+    gone = CliRunner().invoke(pins.app, ["remove", "old"])
+    assert isinstance(gone.exception, F1Error) and gone.exception.code is Code.NOT_FOUND
+    assert say("keep") == "old versions are kept for 3600 s\n"
+    assert say("keep", "60") == say("keep") == "old versions are kept for 60 s\n"
