@@ -1033,7 +1033,7 @@ class ScanChunk(_message.Message):
     def __init__(self, ipc: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., rows: _Optional[int] = ..., range: _Optional[int] = ..., resume: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class StateRequest(_message.Message):
-    __slots__ = ("protocol_version", "cluster_id", "receiver", "group", "probe", "base_index", "after")
+    __slots__ = ("protocol_version", "cluster_id", "receiver", "group", "probe", "base_index", "after", "max_chunk_bytes")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -1041,6 +1041,7 @@ class StateRequest(_message.Message):
     PROBE_FIELD_NUMBER: _ClassVar[int]
     BASE_INDEX_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster_id: str
     receiver: str
@@ -1048,7 +1049,8 @@ class StateRequest(_message.Message):
     probe: bool
     base_index: int
     after: bytes
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., receiver: _Optional[str] = ..., group: _Optional[int] = ..., probe: _Optional[bool] = ..., base_index: _Optional[int] = ..., after: _Optional[bytes] = ...) -> None: ...
+    max_chunk_bytes: int
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., receiver: _Optional[str] = ..., group: _Optional[int] = ..., probe: _Optional[bool] = ..., base_index: _Optional[int] = ..., after: _Optional[bytes] = ..., max_chunk_bytes: _Optional[int] = ...) -> None: ...
 
 class StateChunk(_message.Message):
     __slots__ = ("part", "applied_index", "payload", "checksum")

@@ -88,6 +88,8 @@ class _Transfer:
         self._context = context
         self._base = int(request.base_index)
         self._number = 0
+        own = source.storage.transfer_chunk_bytes
+        self._chunk_bytes = min(own, request.max_chunk_bytes or own)
 
     async def send(self) -> None:
         group = self._request.group
@@ -100,9 +102,7 @@ class _Transfer:
                 return
             if not self._base:
                 self._base = base.index
-                for items in checkpoint.in_chunks(
-                    checkpoint.read_records(reader, group), self._source.storage.transfer_chunk_bytes
-                ):
+                for items in checkpoint.in_chunks(checkpoint.read_records(reader, group), self._chunk_bytes):
                     await self._send(Part.RECORDS, applied, checkpoint.encode_items(items))
                     if asyncio.get_running_loop().time() - began > _RECORDS_S:
                         raise F1Error(Code.DEADLINE_EXCEEDED, f"{_RECORDS_S:g} s were not enough for the records")
@@ -113,7 +113,7 @@ class _Transfer:
         while True:
             with self._source.view(group) as reader:
                 applied = checkpoint.check_source(reader, group, self._base)
-                rows = checkpoint.read_rows(reader, group, after, self._source.storage.transfer_chunk_bytes)
+                rows = checkpoint.read_rows(reader, group, after, self._chunk_bytes)
             if not rows:
                 break
             after = rows[-1][0]

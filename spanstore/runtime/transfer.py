@@ -17,7 +17,8 @@ The protocol
 4. The records arrive, all as of one log entry, the *base*; then the rows in the order of their keys. Each chunk is
    written in one batch with the position. When source or receiver die, the rows go on from there, at any source that
    has applied the base; if the records were not complete, it begins anew. It begins anew also if all sources that
-   answer have cut their logs above the base, since the log could not take over from there.
+   answer have cut their logs above the base, since the log could not take over from there. Where a chunk takes longer
+   than half a minute, smaller ones are asked for, since only whole chunks are kept.
 5. The last batch makes the log the one entry at the base, unless it has that entry already: then what lies above stays.
    The applied record says the base, and the replica is loaded as if it had restarted. The leader's log does the rest.
 
@@ -73,6 +74,8 @@ _PAUSE_S = 0.5
 _SILENCE_S = 30.0
 """How long a source may send nothing."""
 _REPORT_BYTES = 64 << 20
+_SLOW_BYTES, _SLOWEST_BYTES, _LESS = 64 << 10, 1 << 10, 4
+"""What chunks may have where larger ones came too slowly: at first, at the least, and by how much less each time."""
 
 
 class Host(Protocol):
@@ -140,6 +143,7 @@ class Transfers:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
         self._notes: dict[int, str] = {}
+        self._chunk_bytes: dict[int, int] = {}
         self._failure: EngineFailed | None = None
         with engine.snapshot() as reader:
             found = checkpoint.all_installing(reader)
@@ -244,10 +248,16 @@ class Transfers:
             except F1Error as error:
                 if isinstance(error, InvariantViolation):
                     raise
+                if error.code is Code.DEADLINE_EXCEEDED:
+                    self._ask_for_less(group)
                 self.note(group, f"{source}: {error}", damaged=error.code is Code.DATA_CORRUPTION)
         if outgrown:
             before = self._installing[group]
             await self.save(group, Installing(Stage.CLEARING, before.source, before.had), WriteBatch())
+
+    def _ask_for_less(self, group: int) -> None:
+        before = self._chunk_bytes.get(group, _SLOW_BYTES * _LESS)
+        self._chunk_bytes[group] = max(before // _LESS, _SLOWEST_BYTES)
 
     def _sources(self, group: int, first: str) -> list[str]:
         return [first, *(name for name in self._addresses.servers_of(group) if name not in (first, self.host.name))]
@@ -268,6 +278,7 @@ class Transfers:
             cluster_id=self.cluster_id,
             receiver=self.host.name,
             group=group,
+            max_chunk_bytes=self._chunk_bytes.get(group, 0),
             **fields,
         )
 
@@ -295,6 +306,7 @@ class Transfers:
         """The replica is complete on disk."""
         installing = self._installing.pop(group)
         self._notes.pop(group, None)
+        self._chunk_bytes.pop(group, None)
         _log.info("group %d: %d bytes of state as of entry %d are installed", group, installing.size, index)
         if self._on_installed is not None:
             self._on_installed(group, index)
@@ -338,12 +350,12 @@ class Stream:
         self.base = base
 
     async def next(self) -> Chunk:
-        """Return the next chunk. Raises F1Error: that of the source, UNAVAILABLE, DATA_CORRUPTION."""
+        """Return the next chunk. Raises what the source raises, DEADLINE_EXCEEDED, UNAVAILABLE, DATA_CORRUPTION."""
         try:
             async with asyncio.timeout(_SILENCE_S):
                 message = await anext(self._messages, None)
         except TimeoutError as error:
-            raise F1Error(Code.UNAVAILABLE, f"nothing came for {_SILENCE_S:g} s") from error
+            raise F1Error(Code.DEADLINE_EXCEEDED, f"nothing came for {_SILENCE_S:g} s") from error
         except grpc.aio.AioRpcError as error:
             raise error_from_exception(error) from error
         if not isinstance(message, pb.StateChunk):

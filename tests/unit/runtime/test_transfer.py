@@ -22,6 +22,7 @@ from spanstore.group.state import ReplicatedState
 from spanstore.group.storage import DiskLog, load_applied, load_hard_state, put_effects
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Ballot, HardState, LogEntry
+from spanstore.runtime import transfer
 from spanstore.runtime.peers import PROTOCOL_VERSION
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.transfer import Transfers
@@ -122,13 +123,14 @@ class Channel:
     def __init__(self, source: StateSource, calls: list[tuple[str, pb.StateRequest]], name: str) -> None:
         self.source = source
         self.tamper: Tamper = lambda chunk: chunk
+        self.call: type[Call] = Call
         self._calls = calls
         self._name = name
 
     def unary_stream(self, *_: Any, **__: Any) -> Callable[[pb.StateRequest], Call]:
         def call(request: pb.StateRequest) -> Call:
             self._calls.append((self._name, request))
-            return Call(self.source, request, self.tamper)
+            return self.call(self.source, request, self.tamper)
 
         return call
 
@@ -221,6 +223,17 @@ class World:
 
     async def install(self) -> Transfers:
         return await self.until(lambda: bool(self.host.loaded))
+
+
+class SlowCall(Call):
+    """A link that carries so many bytes a second that a whole chunk takes longer than a receiver waits."""
+
+    BYTES_PER_S = 3_000
+
+    async def __aiter__(self) -> AsyncIterator[pb.StateChunk]:
+        async for chunk in super().__aiter__():
+            await asyncio.sleep(len(chunk.payload) / self.BYTES_PER_S)
+            yield chunk
 
 
 def state(engine: MemoryEngine) -> dict[bytes, bytes]:
@@ -535,3 +548,27 @@ CAUGHT_BY = {
 def test_broken_builds_are_caught(name: str) -> None:
     with BUILDS[name](), pytest.raises(AssertionError):
         check(CAUGHT_BY[name]())
+
+
+async def installed_over_a_slow_link() -> list[int]:
+    source, receiver = await disk(90), MemoryEngine()
+    world = World(receiver, a=source)
+    channel = world.channels["a"]
+    channel.source = StateSource("a", "tea", source, lambda group: True, StorageSection(transfer_bytes_per_s=0))
+    channel.call = SlowCall
+    world.offer("a", 0)
+    await world.install()
+    assert state(receiver) == state(source)
+    return [request.max_chunk_bytes for _, request in world.calls if not request.probe]
+
+
+def test_where_a_chunk_comes_too_slowly_smaller_ones_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_SILENCE_S", 0.6)
+    monkeypatch.setattr(transfer, "_SLOW_BYTES", 4096)
+    asked: list[int] = []
+
+    async def work() -> None:
+        asked.extend(await installed_over_a_slow_link())
+
+    check(work())
+    assert asked[0] == 0 and asked[-1] == 1024, asked
