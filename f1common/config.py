@@ -278,6 +278,9 @@ class PlacementSection(Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=1_000_000_000, description="Rows read and written a second above which a load is divided."),
     ] = 2_500
+    move_patience_ms: Annotated[
+        int, Meta(ge=1_000, le=_DAY_MS, description="A move of a range that comes no further for so long is given up.")
+    ] = 600_000
 
 
 class LimitsSection(Struct, frozen=True, kw_only=True):

@@ -42,16 +42,19 @@ class JobState(StrEnum):
     """The old group keeps the range; the new one removes what it has received."""
     DONE = "done"
     CANCELLED = "cancelled"
+    FAILED = "failed"
+    """Given up, because it came no further; all is as if it had been cancelled."""
 
 
-ENDED = frozenset({JobState.DONE, JobState.CANCELLED})
+ENDED = frozenset({JobState.DONE, JobState.CANCELLED, JobState.FAILED})
 
 
 class MoveJob(msgspec.Struct, frozen=True, array_like=True):
     """Move ``[start, end)`` to the group ``target``.
 
     ``source`` is the group that owned it when the move began. ``owner`` is the server that carries it out, ``epoch``
-    counts the owners. ``message`` says why it was cancelled, or what it waits for. Timestamps are microseconds.
+    counts the owners. ``message`` says why it was cancelled or failed, or what it waits for. Timestamps are
+    microseconds; ``progress_ts`` is when more than the message changed.
     """
 
     number: int
@@ -67,6 +70,7 @@ class MoveJob(msgspec.Struct, frozen=True, array_like=True):
     message: str = ""
     updated_ts: int = 0
     rows: int = 0
+    progress_ts: int = 0
 
     @property
     def ended(self) -> bool:

@@ -20,7 +20,7 @@ from spanstore.client.router import Router
 from spanstore.client.values import KeyRange, Row
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Collect, Commit, TxnWork
-from spanstore.placement.jobs import FIRST_JOB_KEY, JOBS_END, decode_job
+from spanstore.placement.jobs import FIRST_JOB_KEY, JOBS_END, JobState, decode_job
 from spanstore.placement.pins import decode_pin, highest_mark, pin_range
 from spanstore.placement.range_map import META_GROUP, RangeMap
 from spanstore.placement.settings import SETTINGS_KEY, decode_settings
@@ -68,9 +68,9 @@ class GarbageCollector:
         before_ts = self._clock.sample().tt.earliest - config.outcome_keep_us
         ranges_map = await self._router.range_map(_ASK_S)
         unsettled = await self._unsettled(ranges_map, before_ts)
-        limit_ts = await self._highest_mark(ranges_map)
+        limit_ts, moving = await self._highest_mark(ranges_map)
         for number in led:
-            self._submit(number, Collect(limit_ts, before_ts, unsettled))
+            self._submit(number, Collect(0 if number in moving else limit_ts, before_ts, unsettled))
 
     async def _unsettled(self, ranges_map: RangeMap, before_ts: int) -> tuple[int, ...]:
         """Return the groups that may have something prepared of an id created before ``before_ts``."""
@@ -88,27 +88,31 @@ class GarbageCollector:
         answers = await asyncio.gather(*(settled(group) for group in groups))
         return tuple(group for group, answer in zip(groups, answers, strict=True) if not answer)
 
-    async def _highest_mark(self, ranges_map: RangeMap) -> int:
-        """Return how far marks may rise by the pins and settings. Removes expired pins, if the meta group is here.
+    async def _highest_mark(self, ranges_map: RangeMap) -> tuple[int, set[int]]:
+        """Return how far marks may rise by the pins and settings, and the groups in which they may not.
 
-        While a range moves they may not rise: a later pass of its copy brings what is newer than the pass before, and
-        would miss a delete that was collected in between. What was read before the job was there leads to marks below
-        its beginning.
+        Removes expired pins, if the meta group is here.
+
+        While a range moves they rise in neither of its groups: a later pass of its copy brings what is newer than the
+        pass before, and would miss a delete that was collected in between. What was read before the copy began leads to
+        marks below its beginning.
         """
         wanted = (KeyRange(*pin_range()), KeyRange(FIRST_JOB_KEY, JOBS_END))
         found = await reading.read(self._router, ranges_map, (SETTINGS_KEY,), wanted, 0, _no_choice, _ASK_S)
         (settings,) = found.values()
         if settings is None:
-            return 0
-        if any(not decode_job(row.value).ended for row in found.ranges[1]):
-            return 0
+            return 0, set()
+        jobs = [decode_job(row.value) for row in found.ranges[1]]
+        under_way = [job for job in jobs if not job.ended and job.state is not JobState.PENDING]
+        moving = {group for job in under_way for group in (job.source, job.target)}
         rows = [(row, decode_pin(row.value)) for row in found.ranges[0]]
         meta = self._server.groups.get(META_GROUP)
         if meta is not None and meta.is_serving_leader():
             for row, pin in rows:
                 if pin.expired(found.timestamp):
                     self._remove(row)
-        return highest_mark(found.timestamp, decode_settings(settings).version_keep_us, [pin for _, pin in rows])
+        keep_us = decode_settings(settings).version_keep_us
+        return highest_mark(found.timestamp, keep_us, [pin for _, pin in rows]), moving
 
     def _remove(self, row: Row) -> None:
         now = self._clock.sample()

@@ -41,6 +41,10 @@ _RENEW_PIECES = 16
 """Pieces between two looks at the row of a job that copies: it may have been cancelled, or taken over."""
 
 
+_REVOCABLE = frozenset({JobState.PENDING, JobState.COPYING, JobState.CEDING})
+"""In which the old group has not given the range up, as far as is known."""
+
+
 class _Replaced(Exception):
     """Somebody else carries the job on, or should."""
 
@@ -60,10 +64,15 @@ class _Row:
 class Mover:
     """The mover of one spanserver."""
 
-    def __init__(self, server: SpanServer, client: SpanClient, calls: MoveCalls, rng: random.Random) -> None:
+    def __init__(
+        self, server: SpanServer, client: SpanClient, calls: MoveCalls, rng: random.Random, patience_us: int
+    ) -> None:
+        """``patience_us``: a job that comes no further for so long is given up, if it still can be."""
         self._server = server
         self._client = client
         self._calls = calls
+        self._patience_us = patience_us
+        self._shipped: tuple[int, int] = (0, 0)  # the last piece: of which job, and when
         self._backoff = Backoff(50, 2_000, 1.7, rng)
 
     async def run(self) -> None:
@@ -107,12 +116,26 @@ class Mover:
             try:
                 row = await self._step(row)
             except F1Error as error:
-                await self._complain(number, error)
-                raise
+                given_up = await self._given_up(number, error)
+                if given_up is None:
+                    await self._complain(number, error)
+                    raise
+                row = given_up
+
+    async def _given_up(self, number: int, error: F1Error) -> _Row | None:
+        """Begin to undo a job that has come no further for long, if the range can still stay where it is."""
+        row = await self._read(number)
+        shipped_ts = self._shipped[1] if self._shipped[0] == number else 0
+        idle_us = self._client.strong_timestamp() - max(row.job.progress_ts, shipped_ts)
+        if row.job.state not in _REVOCABLE or row.job.owner != self._server.name or idle_us < self._patience_us:
+            return None
+        _log.error("job %d is given up: %s", number, error)
+        text = f"it came no further for {idle_us // 1_000_000} s: {error.message}"
+        return await self._change(row, state=JobState.CANCELLING, message=text)
 
     async def _step(self, row: _Row) -> _Row:
         job = row.job
-        if job.cancel and job.state in (JobState.PENDING, JobState.COPYING, JobState.CEDING):
+        if job.cancel and job.state in _REVOCABLE:
             return await self._change(row, state=JobState.CANCELLING)
         match job.state:
             case JobState.PENDING:
@@ -184,12 +207,13 @@ class Mover:
 
     async def _cancel(self, row: _Row) -> _Row:
         job = row.job
+        end = JobState.CANCELLED if job.cancel else JobState.FAILED
         if job.source < 0:
-            return await self._change(row, state=JobState.CANCELLED)
+            return await self._change(row, state=end)
         if not await self._calls.abandon(job, job.source):
             return await self._change(row, state=JobState.OWNING, message="it came too late to be cancelled")
         await self._calls.abandon(job, job.target)
-        return await self._clean(row, job.target, JobState.CANCELLED)
+        return await self._clean(row, job.target, end)
 
     # ------------------------------------------------------------------ pieces
 
@@ -208,6 +232,7 @@ class Mover:
             piece = await self._calls.export(job, copying.wanted(progress, ceded_ts))
             after = copying.after_piece(progress, piece.timestamp, len(piece.items), piece.resume, piece.done)
             if piece.items or piece.done:
+                self._shipped = (job.number, self._client.strong_timestamp())
                 return self._going_on(await self._calls.stage(job, copy, after, piece))
             # Nothing to log: where to go on is remembered here only.
             progress = after
@@ -241,7 +266,9 @@ class Mover:
         """Change a job, with other writes. A request to cancel that came meanwhile stays. Raises _Replaced."""
         self._check_leading()
         while True:
-            job = replace(row.job, **changes, updated_ts=self._client.strong_timestamp())
+            now_ts = self._client.strong_timestamp()
+            progress_ts = row.job.progress_ts if changes.keys() == {"message"} else now_ts
+            job = replace(row.job, **changes, updated_ts=now_ts, progress_ts=progress_ts)
             write = Write(job_key(job.number), encode_job(job))
             try:
                 ts = await self._client.commit([write, *(writes or ())], [row.unchanged, *(expected or ())])
@@ -257,8 +284,10 @@ class Mover:
             row = now
 
     async def _complain(self, number: int, error: F1Error) -> None:
-        """Let the row say what the job waits for."""
+        """Let the row say what the job waits for, unless it says why it was given up."""
         row = await self._read(number)
+        if row.job.state is JobState.CANCELLING:
+            return
         if row.job.owner == self._server.name and row.job.message != error.message:
             await self._change(row, message=error.message)
 

@@ -171,7 +171,8 @@ class SpanProcess:
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
-        self._mover = Mover(self.server, self._client, MoveCalls(self._router), random.Random(rng.random()))
+        calls, patience_us = MoveCalls(self._router), config.placement.move_patience_ms * 1000
+        self._mover = Mover(self.server, self._client, calls, random.Random(rng.random()), patience_us)
         self._collector = GarbageCollector(self.server, self._router, clock)
         self.transfers = self._make_transfers(config, engine, on_installed)
         hosts = self.server.groups.__contains__

@@ -144,10 +144,9 @@ def move(
         return await wait_for_move(client, job.number, timeout_s) if wait else job
 
     job = resolve(host, directory).run(work)
-    if job.state is JobState.CANCELLED:
-        raise F1Error(
-            Code.FAILED_PRECONDITION, f"job {job.number} was cancelled{': ' * bool(job.message)}{job.message}"
-        )
+    if job.state in (JobState.CANCELLED, JobState.FAILED):
+        said = "was cancelled" if job.state is JobState.CANCELLED else "failed, and all is as it was before"
+        raise F1Error(Code.FAILED_PRECONDITION, f"job {job.number} {said}{': ' * bool(job.message)}{job.message}")
     typer.echo(f"job {job.number}: {job.state}")
 
 

@@ -1,0 +1,86 @@
+"""Moves of ranges that cannot go on: they are given up, and hold up neither later ones nor the collection elsewhere."""
+
+import asyncio
+
+import pytest
+
+from f1common.config import PlacementSection, StorageSection
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from spanstore.client import Write
+from spanstore.client.placement import move_jobs, submit_move, wait_for_move
+from spanstore.group.move_requests import ExportReply
+from spanstore.placement.copying import Wanted
+from spanstore.placement.jobs import JobState, MoveJob
+from spanstore.runtime.move_calls import MoveCalls
+from spanstore.runtime.mover import Mover
+from spanstore.testing.cluster import ClusterConfig, SimCluster
+from spanstore.testing.sim.world import World, run_sim
+
+STUCK = 1
+TABLES = [tuples.encode((table,)) for table in range(1, 6)]
+
+
+def marks(cluster: SimCluster) -> dict[int, int]:
+    return {g: max(r.state.collected.mark_ts for _, r in cluster.replicas(g)) for g in cluster.groups}
+
+
+async def a_copy_that_cannot_be_read(world: World) -> str:
+    """The first move comes no further; return its message once a later one is done."""
+    config = ClusterConfig(groups=3, storage=StorageSection(version_keep_ms=1_000))
+    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, move_patience_ms=8_000)
+    cluster = SimCluster(world, config)
+    cluster.start()
+    client = cluster.client(world.add_client("client"))
+    await cluster.settle(client)
+    ranges = await client.range_map()
+    key = TABLES[0] + tuples.encode((1,))
+    await client.commit([Write(key, b"here")])
+    source = ranges.group_of(TABLES[0])
+    target, third = sorted({1, 2, 3} - {source})
+    stuck = await submit_move(client, TABLES[0], TABLES[1], target)
+    assert stuck.number == STUCK
+    later = await submit_move(client, TABLES[0], TABLES[1], third)
+    await asyncio.sleep(2)
+    began = marks(cluster)
+    for value in range(40):
+        writes = [Write(table + tuples.encode((2,)), b"%d" % value) for table in TABLES]
+        await client.commit(writes)
+        await asyncio.sleep(0.1)
+    ended = marks(cluster)
+    assert ended[third] > began[third], "a group that no range moves from or to collects nothing"
+    assert (ended[source], ended[target]) == (began[source], began[target])
+    assert (await wait_for_move(client, later.number, 30)).state is JobState.DONE
+    (job, _) = await move_jobs(client)
+    assert job.state is JobState.FAILED
+    assert (await client.range_map(refresh=True)).group_of(TABLES[0]) == third
+    assert (await client.read([key])).values() == [b"here"]
+    for _, replica in cluster.replicas(target):
+        assert replica.state.holding.record.incoming is None and replica.state.holding.record.closed >= STUCK
+    return job.message
+
+
+@pytest.fixture(autouse=True)
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    export = MoveCalls.export
+
+    async def fails(self: MoveCalls, job: MoveJob, wanted: Wanted) -> ExportReply:
+        if job.number == STUCK:
+            raise F1Error(Code.DATA_CORRUPTION, "a record is damaged")
+        return await export(self, job, wanted)
+
+    monkeypatch.setattr(MoveCalls, "export", fails)
+
+
+def test_a_move_that_comes_no_further_is_given_up_and_undone() -> None:
+    message = run_sim(a_copy_that_cannot_be_read, 1)
+    assert "it came no further for" in message and "a record is damaged" in message
+
+
+def test_a_mover_without_an_end_to_its_patience_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(self: Mover, number: int, error: F1Error) -> None:
+        return None
+
+    monkeypatch.setattr(Mover, "_given_up", never)
+    with pytest.raises(F1Error, match="DEADLINE_EXCEEDED"):
+        run_sim(a_copy_that_cannot_be_read, 1)
