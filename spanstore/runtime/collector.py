@@ -21,7 +21,7 @@ from spanstore.client.values import KeyRange, Row
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Collect, Commit, TxnWork
 from spanstore.placement.jobs import FIRST_JOB_KEY, JOBS_END, JobState, decode_job
-from spanstore.placement.pins import decode_pin, highest_mark, pin_range
+from spanstore.placement.pins import Pin, decode_pin, highest_mark, pin_range
 from spanstore.placement.range_map import META_GROUP, RangeMap
 from spanstore.placement.settings import SETTINGS_KEY, decode_settings
 from spanstore.runtime.spanserver import SpanServer
@@ -43,6 +43,8 @@ class GarbageCollector:
         self._server = server
         self._router = router
         self._clock = clock
+        self.pins: list[Pin] = []
+        """Those that had not expired when they were last read here."""
 
     @property
     def _period_s(self) -> float:
@@ -111,6 +113,7 @@ class GarbageCollector:
             for row, pin in rows:
                 if pin.expired(found.timestamp):
                     self._remove(row)
+        self.pins = [pin for _, pin in rows if not pin.expired(found.timestamp)]
         keep_us = decode_settings(settings).version_keep_us
         return highest_mark(found.timestamp, keep_us, [pin for _, pin in rows]), moving
 

@@ -53,18 +53,15 @@ async def serve(config: Config) -> F1Error | None:
     channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
     scans = scan_pool(config, engine)
     try:
-        bootstrap = ServerBootstrap(
-            options_of(config),
-            service_names=(SERVICE_NAME,),
-            metrics=Metrics(process=True),
-        )
+        metrics = Metrics(process=True)
+        bootstrap = ServerBootstrap(options_of(config), service_names=(SERVICE_NAME,), metrics=metrics)
         rng = random.Random(f"{boot_id()} {boot_us()} {os.getpid()}")
         process = SpanProcess(
             config, engine, clock, channels, rng, draining=bootstrap.draining, scan_source=scans, scrub=True
         )
         await process.start(bootstrap.server)
         try:
-            return await _until_end(bootstrap, process)
+            return await _until_end(bootstrap, process, metrics)
         finally:
             await process.stop()
     finally:
@@ -119,7 +116,7 @@ def scan_pool(config: Config, engine: LmdbEngine) -> ScanPool | None:
     )
 
 
-async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Error | None:
+async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess, metrics: Metrics) -> F1Error | None:
     """Listen and serve until a signal, or until this server cannot go on, whose reason is returned."""
     await bootstrap.start()
     await bootstrap.set_serving(True)
@@ -128,7 +125,7 @@ async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Erro
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     signalled = asyncio.create_task(bootstrap.run_until_signal(process.drain))
-    health = asyncio.create_task(_tell_health(bootstrap, process))
+    health = asyncio.create_task(_tell_health(bootstrap, process, metrics))
     await asyncio.wait((signalled, process.failed), return_when=asyncio.FIRST_COMPLETED)
     health.cancel()
     await asyncio.gather(health, return_exceptions=True)
@@ -144,9 +141,10 @@ async def _until_end(bootstrap: ServerBootstrap, process: SpanProcess) -> F1Erro
     return failure
 
 
-async def _tell_health(bootstrap: ServerBootstrap, process: SpanProcess) -> None:
-    """Keep the health up to date: of the server as a whole, and of its data, its disk and its clock by these names."""
+async def _tell_health(bootstrap: ServerBootstrap, process: SpanProcess, metrics: Metrics) -> None:
+    """Keep the metrics up to date, and the health: of the server as a whole, and of data, disk and clock by name."""
     while True:
         await asyncio.sleep(_HEALTH_S)
         for name, well in sorted(process.health().items()):
             await bootstrap.set_serving(well, name)
+        process.measure(metrics)

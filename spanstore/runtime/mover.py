@@ -8,6 +8,7 @@ groups does no harm: their logs decide what counts (:mod:`spanstore.placement.ho
 import asyncio
 import logging
 import random
+from collections import Counter
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -73,6 +74,8 @@ class Mover:
         self._calls = calls
         self._patience_us = patience_us
         self._shipped: tuple[int, int] = (0, 0)  # the last piece: of which job, and when
+        self.ended: Counter[JobState] = Counter()
+        """How many jobs this mover has brought to which end."""
         self._backoff = Backoff(50, 2_000, 1.7, rng)
 
     async def run(self) -> None:
@@ -272,6 +275,7 @@ class Mover:
             write = Write(job_key(job.number), encode_job(job))
             try:
                 ts = await self._client.commit([write, *(writes or ())], [row.unchanged, *(expected or ())])
+                self.ended[job.state] += job.ended
                 return _Row(job, ts)
             except F1Error as error:
                 if error.code is not Code.ABORTED:

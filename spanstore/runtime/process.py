@@ -13,6 +13,7 @@ from f1common.clock import Clock
 from f1common.config import Config
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
+from f1common.observe.metrics import Metrics
 from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
@@ -33,6 +34,7 @@ from spanstore.placement.settings import SETTINGS_KEY, encode_settings
 from spanstore.runtime.birth import Birth, Hello
 from spanstore.runtime.collector import GarbageCollector
 from spanstore.runtime.load_balancer import LoadBalancer
+from spanstore.runtime.metering import Sources, sample
 from spanstore.runtime.move_calls import MoveCalls
 from spanstore.runtime.mover import Mover
 from spanstore.runtime.peers import PROTOCOL_VERSION, PeerLinks
@@ -171,8 +173,7 @@ class SpanProcess:
         self.server.elsewhere = self.registrar.has_group
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
-        calls, patience_us = MoveCalls(self._router), config.placement.move_patience_ms * 1000
-        self._mover = Mover(self.server, self._client, calls, random.Random(rng.random()), patience_us)
+        self._mover = self._make_mover(config, random.Random(rng.random()))
         self._collector = GarbageCollector(self.server, self._router, clock)
         self.transfers = self._make_transfers(config, engine, on_installed)
         hosts = self.server.groups.__contains__
@@ -210,6 +211,10 @@ class SpanProcess:
             on_installed=on_installed,
         )
 
+    def _make_mover(self, config: Config, rng: random.Random) -> Mover:
+        patience_us = config.placement.move_patience_ms * 1000
+        return Mover(self.server, self._client, MoveCalls(self._router), rng, patience_us)
+
     def _make_scrubber(self, config: Config) -> Scrubber:
         return Scrubber(
             Path(config.server.data_dir),
@@ -219,6 +224,11 @@ class SpanProcess:
             clock=self._clock,
             on_finding=self.server.mark_damaged,
         )
+
+    def measure(self, metrics: Metrics) -> None:
+        """Set the metrics of background work to what is so now."""
+        parts = Sources(self.server.groups, self._collector, self._mover, self.transfers, self._scrubber)
+        sample(metrics, parts, self._clock.sample())
 
     def health(self) -> dict[str, bool]:
         """Tell how this server is: as a whole (the empty name) and as to its data, its disk and its clock."""

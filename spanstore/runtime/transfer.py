@@ -145,6 +145,8 @@ class Transfers:
         self._notes: dict[int, str] = {}
         self._chunk_bytes: dict[int, int] = {}
         self._failure: EngineFailed | None = None
+        self.count = 0
+        """How many replicas were installed."""
         with engine.snapshot() as reader:
             found = checkpoint.all_installing(reader)
         self._installing = {group: found[group] for group in sorted(found) if group in host.absent}
@@ -307,6 +309,7 @@ class Transfers:
         installing = self._installing.pop(group)
         self._notes.pop(group, None)
         self._chunk_bytes.pop(group, None)
+        self.count += 1
         _log.info("group %d: %d bytes of state as of entry %d are installed", group, installing.size, index)
         if self._on_installed is not None:
             self._on_installed(group, index)

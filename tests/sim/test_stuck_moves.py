@@ -1,12 +1,14 @@
 """Moves of ranges that cannot go on: they are given up, and hold up neither later ones nor the collection elsewhere."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from f1common.config import PlacementSection, StorageSection
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
+from f1common.observe.metrics import Metrics
 from spanstore.client import Write
 from spanstore.client.placement import move_jobs, submit_move, wait_for_move
 from spanstore.group.move_requests import ExportReply
@@ -23,6 +25,14 @@ TABLES = [tuples.encode((table,)) for table in range(1, 6)]
 
 def marks(cluster: SimCluster) -> dict[int, int]:
     return {g: max(r.state.collected.mark_ts for _, r in cluster.replicas(g)) for g in cluster.groups}
+
+
+def measured(cluster: SimCluster) -> Callable[..., float]:
+    """Return what the server that leads the meta group tells a Prometheus."""
+    metrics = Metrics()
+    leader = next(name for name, replica in cluster.replicas(0) if replica.is_serving_leader())
+    cluster.processes[leader].measure(metrics)
+    return lambda name, **labels: metrics.value(name, labels)
 
 
 async def a_copy_that_cannot_be_read(world: World) -> str:
@@ -55,6 +65,10 @@ async def a_copy_that_cannot_be_read(world: World) -> str:
     assert job.state is JobState.FAILED
     assert (await client.range_map(refresh=True)).group_of(TABLES[0]) == third
     assert (await client.read([key])).values() == [b"here"]
+    metrics = measured(cluster)
+    assert metrics("f1_moves_ended", state="failed") == metrics("f1_moves_ended", state="done") == 1
+    assert metrics("f1_collected_versions", group=str(third)) > 10
+    assert 1 <= metrics("f1_oldest_kept_seconds", group=str(third)) < 20
     for _, replica in cluster.replicas(target):
         assert replica.state.holding.record.incoming is None and replica.state.holding.record.closed >= STUCK
     return job.message
