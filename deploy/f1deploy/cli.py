@@ -88,7 +88,7 @@ def up(
         with console.status("starting") as spinner:
             spec = cluster.up(options, spinner.update)
     else:
-        spec = cluster.up(options)
+        spec = cluster.up(options, _lines_on_stderr())
     _print_table(cluster.status())
     size = max(len(group.voters) + len(group.readers) for group in spec.groups)
     typer.echo(f"{len(spec.groups)} groups of {size} replicas; stop it with `f1 cluster down{_dir_hint(directory)}`")
@@ -185,10 +185,23 @@ _KINDS: dict[AddedKind, Kind] = {
 }
 
 
+def _lines_on_stderr() -> growth.Progress:
+    """Return what prints a line for each news: there is no terminal on which one line could change."""
+    last = ""
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if text != last:
+            typer.echo(text, err=True)
+        last = text
+
+    return tell
+
+
 def _with_progress(work: Callable[[growth.Progress], T]) -> T:
     console = Console(stderr=True)
     if not console.is_terminal:
-        return work(lambda text: None)
+        return work(_lines_on_stderr())
     with console.status("looking at the cluster") as spinner:
         return work(lambda text: spinner.update(escape(text)))
 

@@ -24,7 +24,7 @@ from f1deploy.directory import ClusterDirectory, Order, State
 from f1deploy.health import Prober
 from f1deploy.ports import FreePorts, require_free
 from f1deploy.processes import Identity, is_alive, is_stopped, send_signal, spawn
-from f1deploy.spec import HOST, ClusterSpec, ProcessSpec, Shape, plan, with_ports
+from f1deploy.spec import HOST, ClusterSpec, ProcessSpec, Shape, front_ports, plan, with_ports, without_front_ports
 
 DEFAULT_PORT = 7400
 
@@ -127,7 +127,11 @@ class Cluster:
                 )
             _require_same_shape(spec, options)
             port = spec.port if options.port is None else options.port
-            spec = with_ports(spec, port, FreePorts(HOST, rng, _front(port)))
+            if options.port is not None:
+                spec = without_front_ports(spec)
+            # Clients know where they connect: those ports stay, also where they were once chosen free.
+            require_free(HOST, front_ports(spec) if options.port is None else ())
+            spec = with_ports(spec, port, FreePorts(HOST, rng, [*_front(port), *front_ports(spec)]))
         if port:
             require_free(HOST, (p.port for p in spec.processes if p.port in _front(port)))
         return msgspec.structs.replace(spec, overrides=merge_overrides(spec.overrides, options.overrides))

@@ -232,17 +232,33 @@ def _group(number: int, servers: Sequence[ProcessSpec], voters: int) -> ClusterG
 def with_ports(spec: ClusterSpec, port: int, free_port: Callable[[], int]) -> ClusterSpec:
     """Return ``spec`` with addresses given anew: ``port`` and those after it for the processes that clients connect to.
 
-    Those are the f1servers, and the spanservers where there are none. Raises F1Error INVALID_ARGUMENT.
+    Those are the f1servers, and the spanservers where there are none; with ``port`` 0 they keep those that they have.
+    Raises F1Error INVALID_ARGUMENT.
     """
     front = _front_kind(spec)
     _check_room(port, sum(process.kind == front for process in spec.processes))
     processes, taken = [], 0
     for process in spec.processes:
-        number = free_port()
         if process.kind == front and port:
             number, taken = port + taken, taken + 1
+        elif process.kind == front and process.port:
+            number = process.port
+        else:
+            number = free_port()
         processes.append(msgspec.structs.replace(process, port=number, metrics_port=free_port()))
     return msgspec.structs.replace(spec, port=port, processes=tuple(processes))
+
+
+def front_ports(spec: ClusterSpec) -> list[int]:
+    """Return the ports that clients connect to."""
+    return [process.port for process in spec.processes if process.kind == _front_kind(spec)]
+
+
+def without_front_ports(spec: ClusterSpec) -> ClusterSpec:
+    """Return ``spec`` without the ports that clients connect to, so that they are given anew."""
+    front = _front_kind(spec)
+    processes = [msgspec.structs.replace(p, port=0) if p.kind == front else p for p in spec.processes]
+    return msgspec.structs.replace(spec, processes=tuple(processes))
 
 
 def _front_kind(spec: ClusterSpec) -> Kind:

@@ -249,7 +249,8 @@ class GroupAdmin:
             await asyncio.sleep(_PAUSE_S)
 
     async def transfer(self, group: int, server: str) -> Members:
-        """Let the voter at ``server`` lead."""
+        """Let the voter at ``server`` lead. Raises NOT_FOUND for a group that is not there."""
+        await self.members(group)
         await self._step(group, pb.ChangeMembers.TRANSFER, server)
         await self._until_led_by(group, server)
         return await self.members(group)

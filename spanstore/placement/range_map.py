@@ -98,7 +98,7 @@ class RangeMap:
         if not KEY_MIN < key < KEY_MAX:
             raise F1Error(Code.INVALID_ARGUMENT, "a border lies between two keys")
         if found.start == key:
-            raise F1Error(Code.ALREADY_EXISTS, f"there is a border at {key.hex()} already")
+            raise F1Error(Code.ALREADY_EXISTS, f"a range begins at {key.hex()} already; f1 range list --all shows them")
         return self._with([Range(found.start, key, found.group), Range(key, found.end, found.group)])
 
     def merge(self, key: bytes) -> "RangeMap":
@@ -106,13 +106,13 @@ class RangeMap:
         right = self.lookup(key)
         position = self._starts.index(right.start)
         if right.start != key or not position:
-            raise F1Error(Code.NOT_FOUND, f"there is no border at {key.hex()}")
+            raise F1Error(Code.NOT_FOUND, f"no range begins at {key.hex()}; f1 range list --all shows where they do")
         left = self.ranges[position - 1]
         if left.group != right.group:
             raise F1Error(
                 Code.FAILED_PRECONDITION,
                 f"group {left.group} owns what is left of the border, group {right.group} what is right of it: "
-                "move one of the ranges first",
+                "move one of them to the other group first, with f1 range move",
             )
         return self._with([Range(left.start, right.end, left.group)])
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,7 +17,7 @@ from spanstore.client.policies import place_group
 from spanstore.client.servers import ServerAdmin
 from spanstore.paxos.configuration import server_of
 from spanstore.tools.range_policy import LeaderOption, ZonesOption, policy_of
-from spanstore.tools.show import wide_console
+from spanstore.tools.show import told, wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
 
 app = typer.Typer(help="The Paxos groups and the replicas that belong to them.", no_args_is_help=True)
@@ -262,12 +261,9 @@ def _order(
     timeout_s: float,
     work: Callable[[ServerAdmin], Awaitable[ServerRow]],
 ) -> None:
-    errors = Console(stderr=True)
-
     async def run(client: SpanClient) -> ServerRow:
-        with errors.status("looking at the groups") as status:
-            admin = ServerAdmin(client, timeout_s=timeout_s, progress=lambda text: status.update(escape(text)))
-            return await work(admin)
+        with told("looking at the groups") as progress:
+            return await work(ServerAdmin(client, timeout_s=timeout_s, progress=progress))
 
     row = resolve(host, directory).run(run)
     if form is Format.json:
@@ -278,14 +274,8 @@ def _order(
 
 
 def _change(host: str | None, directory: Path | None, form: Format, timeout_s: float, work: Work) -> None:
-    errors = Console(stderr=True)
-
     async def run(client: SpanClient) -> Members:
-        with errors.status("changing the members") as status:
-
-            def progress(text: str) -> None:
-                status.update(escape(text))
-
+        with told("changing the members") as progress:
             return await work(GroupAdmin(client, timeout_s=timeout_s, progress=progress))
 
     _show([row_of(resolve(host, directory).run(run))], form)

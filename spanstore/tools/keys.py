@@ -19,6 +19,9 @@ def parse_key(text: str) -> bytes:
     try:
         if text.startswith("0x"):
             return bytes.fromhex(text[2:])
+        if not all(text.split("/")):
+            text = f"{text!r} is no key: an element of it is empty; write the table's number and the row's key, as 1/42"
+            raise F1Error(Code.INVALID_ARGUMENT, text)
         return tuples.encode(tuple(int(part) if _NUMBER.fullmatch(part) else part for part in text.split("/")))
     except ValueError as error:
         raise F1Error(Code.INVALID_ARGUMENT, f"{text!r} is no key: {error}") from error

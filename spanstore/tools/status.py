@@ -12,11 +12,14 @@ from rich.table import Table
 from f1common.errors import F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import SpanClient
+from spanstore.client.groups import read_directory
 from spanstore.paxos.configuration import server_of
+from spanstore.placement.directory import Standing
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
 
 _MIB = 1 << 20
+_DIRECTORY_S = 2.0
 
 
 class Format(Enum):
@@ -50,6 +53,8 @@ class ServerRow(msgspec.Struct, frozen=True):
     """What the data may still grow by; -1: not known."""
     scrub_passes: int = 0
     scrub_findings: tuple[str, ...] = ()
+    standing: str = Standing.SERVING.value
+    """What an operator wants of it: serving, draining or removed."""
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -110,21 +115,35 @@ def command(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the storage servers and the groups: leaders, leases, safe time."""
-    status = summarise(resolve(host, directory).run(_ask))
+    status = summarise(*resolve(host, directory).run(_ask))
     if form is Format.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(status), indent=2).decode())
     else:
         _print_tables(status)
 
 
-async def _ask(client: SpanClient) -> dict[str, pb.StatusReply | F1Error]:
-    return await client.status()
+async def _ask(client: SpanClient) -> tuple[dict[str, pb.StatusReply | F1Error], Mapping[str, Standing]]:
+    answers = await client.status()
+    try:
+        return answers, (await read_directory(client, timeout_s=_DIRECTORY_S)).standing
+    except F1Error:
+        return answers, {}  # group 0 has no leader, as the tables show
 
 
-def summarise(answers: Mapping[str, pb.StatusReply | F1Error]) -> Status:
-    """Put the servers' answers together, servers by name and groups by number."""
+def summarise(
+    answers: Mapping[str, pb.StatusReply | F1Error], standing: Mapping[str, Standing] | None = None
+) -> Status:
+    """Put the servers' answers together, servers by name and groups by number.
+
+    ``standing`` is what operators want of servers that are not merely to serve; removed ones are shown to be so.
+    """
+    ordered = standing or {}
     replies = [answer for answer in answers.values() if isinstance(answer, pb.StatusReply)]
-    servers = sorted((_server_row(address, answer) for address, answer in answers.items()), key=lambda row: row.name)
+    rows = [_server_row(address, answer, ordered) for address, answer in answers.items()]
+    known = {row.name for row in rows}
+    gone = [name for name, said in ordered.items() if said is Standing.REMOVED and name not in known]
+    rows += [ServerRow(name, "", "", "", 0, 0, 0, 0, (), "", standing=Standing.REMOVED.value) for name in gone]
+    servers = sorted(rows, key=lambda row: row.name)
     numbers = sorted({group.group for reply in replies for group in reply.groups})
     groups = [_group_row(number, replies) for number in numbers]
     slowest = max(groups, key=lambda group: group.safe_lag_ms, default=None)
@@ -137,7 +156,7 @@ def summarise(answers: Mapping[str, pb.StatusReply | F1Error]) -> Status:
     )
 
 
-def _server_row(address: str, answer: pb.StatusReply | F1Error) -> ServerRow:
+def _server_row(address: str, answer: pb.StatusReply | F1Error, standing: Mapping[str, Standing]) -> ServerRow:
     if isinstance(answer, F1Error):
         return ServerRow("", "", address, "", 0, 0, 0, 0, (), str(answer))
     return ServerRow(
@@ -157,6 +176,7 @@ def _server_row(address: str, answer: pb.StatusReply | F1Error) -> ServerRow:
         disk_room_bytes=answer.disk_room_bytes,
         scrub_passes=answer.scrub.passes,
         scrub_findings=tuple(answer.scrub.findings),
+        standing=standing.get(answer.name, Standing.SERVING).value,
     )
 
 
@@ -199,6 +219,12 @@ def _group_row(number: int, replies: list[pb.StatusReply]) -> GroupRow:
     )
 
 
+def _remarks_on(row: ServerRow) -> list[str]:
+    standing = {Standing.DRAINING.value: "is being drained", Standing.REMOVED.value: "was removed from the cluster"}
+    said = [standing[row.standing]] if row.standing in standing else []
+    return [*([row.error] if row.error else []), *said, *row.installing]
+
+
 def _remark(view: pb.GroupStatus) -> str:
     """Say so if a group has an even number of voters: it tolerates no more than with one fewer."""
     count = len(view.voters)
@@ -209,14 +235,16 @@ def _remark(view: pb.GroupStatus) -> str:
 
 def _print_tables(status: Status) -> None:
     console = wide_console()
-    remarks = any(row.error or row.installing for row in status.servers)
+    remarks = any(_remarks_on(row) for row in status.servers)
     servers = _table(f"cluster {status.cluster_id}", "server", "zone", "address", "leads", "commits", "MiB used")
     if remarks:
         servers.add_column("remark")
     for row in status.servers:
         used = f"{row.disk_used_bytes / _MIB:.1f}"
-        numbers = ("", "", "") if row.error else (f"{row.leads}/{row.replicas}", str(row.commits), used)
-        remark = f"[red]{escape(row.error)}[/]" if row.error else escape("; ".join(row.installing))
+        numbers = (
+            ("", "", "") if row.error or not row.address else (f"{row.leads}/{row.replicas}", str(row.commits), used)
+        )
+        remark = f"[red]{escape(row.error)}[/]" if row.error else escape("; ".join(_remarks_on(row)))
         servers.add_row(row.name, row.zone, row.address, *numbers, *((remark,) if remarks else ()))
     groups = _table(
         "", "group", "leader", "ballot", "chosen", "safe lag ms", "prepared", "locked", "readable s", "held back by"

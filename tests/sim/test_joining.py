@@ -24,7 +24,7 @@ def driver(cluster: SimCluster) -> PlacementDriver:
 async def broken_off(world: World) -> list[str]:
     """An operator replaces a voter, and is gone before the new one votes; return who votes in the end."""
     config = small_logs(servers=4, spare=1)
-    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, period_ms=500)
+    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, balance_load=False, period_ms=500)
     config.storage = StorageSection(transfer_bytes_per_s=2_000)
     cluster, client, load = await begin(world, config)
     await asyncio.sleep(3)
@@ -62,7 +62,7 @@ def test_a_driver_that_removes_what_is_not_its_own_is_seen(monkeypatch: pytest.M
 async def nowhere_to_go(world: World) -> tuple[list[str], list[str]]:
     """The server of a learner that is to vote dies with its operator; return the voters and learners in the end."""
     config = small_logs(servers=4, spare=1)
-    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, period_ms=500)
+    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, balance_load=False, period_ms=500)
     config.storage = StorageSection(transfer_bytes_per_s=2_000)
     _, client, load = await begin(world, config)
     await asyncio.sleep(3)

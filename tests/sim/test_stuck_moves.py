@@ -38,7 +38,7 @@ def measured(cluster: SimCluster) -> Callable[..., float]:
 async def a_copy_that_cannot_be_read(world: World) -> str:
     """The first move comes no further; return its message once a later one is done."""
     config = ClusterConfig(groups=3, storage=StorageSection(version_keep_ms=1_000))
-    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, move_patience_ms=8_000)
+    config.placement = PlacementSection(replace_after_ms=0, rebalance=False, balance_load=False, move_patience_ms=8_000)
     cluster = SimCluster(world, config)
     cluster.start()
     client = cluster.client(world.add_client("client"))

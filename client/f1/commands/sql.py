@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from f1.commands.options import DatabaseOption, HostOption, hosts_of, open_connection
+from f1.commands.options import DatabaseOption, DirOption, HostOption, host_in, hosts_of, open_connection
 from f1.shell.backslash import read_text
 from f1.shell.render import Format
 from f1.shell.runner import Runner, finish, with_place
@@ -25,8 +25,10 @@ def command(
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="Run the statements in a file; - is stdin.")
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How results are printed.")] = Format.table,
+    directory: DirOption = None,
 ) -> None:
     """Run SQL; without -c or -f at a terminal: the interactive shell."""
+    host = host_in(host, directory)
     if statements is not None and file is not None:
         raise F1Error(Code.INVALID_ARGUMENT, "-c and -f both give statements; use one of them")
     if statements is not None:

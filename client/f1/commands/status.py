@@ -16,10 +16,9 @@ import typer
 import uvloop
 
 from f1.cli import build
-from f1.commands.options import HostOption, hosts_of
+from f1.commands.options import HostOption, addresses_in, hosts_of
 from f1.servers import Servers, parse_hosts
 from f1.shell.render import write_table
-from f1common.config import Config
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.status import error_from_exception
@@ -80,12 +79,6 @@ def command(
     if pool is not None:
         _print_pool(pool)
     typer.echo(storage, nl=False)
-
-
-def addresses_in(directory: Path) -> tuple[str, ...]:
-    """Return the addresses of the f1servers of a local cluster; none if it has none."""
-    configs = [Config.load(path, {}) for path in sorted((directory / "conf").glob("f1-*.toml"))]
-    return tuple(f"{config.server.host}:{config.server.port}" for config in configs)
 
 
 def asked(addresses: Sequence[str]) -> list[Answer]:

@@ -3,14 +3,19 @@
 import json
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from f1.cli import GROUP, build, run
-from f1.commands.status import Answer, addresses_in, pool_of
+from f1.commands.options import addresses_in, host_in
+from f1.commands.status import Answer, pool_of
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
+from f1deploy.configs import write_configs
+from f1deploy.directory import ClusterDirectory
+from f1deploy.spec import Shape, plan
 from tests.unit.client_f1.fake_server import FakeCluster, fake_cluster
 
 
@@ -87,3 +92,17 @@ def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status(capsys, "--host", "a:1", "--dir", "x")[2].startswith("INVALID_ARGUMENT: ")
     assert status(capsys, "--dir", str(tmp_path))[2].startswith("NOT_FOUND: ")
     assert addresses_in(tmp_path) == ()
+
+
+def test_the_directory_of_a_cluster_says_where_its_f1servers_are(tmp_path: Path) -> None:
+    made = ClusterDirectory(tmp_path / "cluster")
+    made.create()
+    numbers = count(20_000)
+    write_configs(made, plan(Shape(), "c", 7400, lambda: next(numbers)))
+    assert host_in(None, made.path) == "127.0.0.1:7400,127.0.0.1:7401"
+    assert host_in("a:1", None) == "a:1"
+    with pytest.raises(F1Error, match="give one of them"):
+        host_in("a:1", tmp_path)
+    with pytest.raises(F1Error, match="no directory of a cluster") as raised:
+        host_in(None, tmp_path / "elsewhere")
+    assert raised.value.code is Code.NOT_FOUND

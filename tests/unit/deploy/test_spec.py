@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from f1common.errors import Code, F1Error
-from f1deploy.spec import Kind, Shape, grown, plan, shrunk, with_ports
+from f1deploy.spec import Kind, Shape, front_ports, grown, plan, shrunk, with_ports, without_front_ports
 from spanstore.placement.range_map import RangeMap
 
 
@@ -105,6 +105,15 @@ def test_new_ports_keep_everything_else() -> None:
     moved = with_ports(spec, 9000, ports())
     assert [p.port for p in moved.processes] == [9000, 9001, 9002]
     assert (moved.groups, moved.ranges, moved.cluster_id) == (spec.groups, spec.ranges, "c")
+
+
+def test_ports_that_clients_know_stay_although_they_were_chosen_free_until_others_are_asked_for() -> None:
+    numbers = ports()
+    spec = plan(Shape(), "c", 0, numbers)
+    again = with_ports(spec, 0, numbers)
+    assert front_ports(again) == front_ports(spec) and again.spanservers() != spec.spanservers()
+    others = with_ports(without_front_ports(spec), 0, numbers)
+    assert not {*front_ports(others)} & {*front_ports(spec)}
 
 
 def test_unknown_process_is_answered_with_those_there_are() -> None:

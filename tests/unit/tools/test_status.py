@@ -10,9 +10,11 @@ import pytest
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
+from spanstore.placement.directory import Standing
 from spanstore.placement.range_map import spread_tables
-from spanstore.tools.keys import readable
+from spanstore.tools.keys import parse_key, readable
 from spanstore.tools.ranges import leaders_of, range_rows, to_csv
+from spanstore.tools.show import told
 from spanstore.tools.status import _print_tables, holder_text, summarise
 
 
@@ -93,6 +95,43 @@ def test_tables_have_no_column_without_a_name(capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert out.splitlines()[1].split()[-1] == "remark"
     assert "connection refused" in out
+
+
+def test_servers_that_are_drained_or_removed_are_shown_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = {"h:1": pb.StatusReply(name="span-a"), "h:2": pb.StatusReply(name="span-b")}
+    status = summarise(answers, {"span-b": Standing.DRAINING, "span-c": Standing.REMOVED})
+    assert [(row.name, row.standing) for row in status.servers] == [
+        ("span-a", "serving"),
+        ("span-b", "draining"),
+        ("span-c", "removed"),
+    ]
+    _print_tables(status)
+    out = capsys.readouterr().out
+    assert "is being drained" in out and "was removed from the cluster" in out
+
+
+def test_an_even_number_of_voters_is_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
+    leading = group(1, "leader", lease=True)
+    leading.voters.extend(["span-a", "span-b#2-x"])
+    status = summarise({"h:1": pb.StatusReply(name="span-a", groups=[leading])})
+    assert status.groups[0].voters == ("span-a", "span-b")
+    _print_tables(status)
+    assert "group 1: 2 voters, where there should be" in capsys.readouterr().out
+    leading.voters.append("span-c")
+    assert not summarise({"h:1": pb.StatusReply(name="span-a", groups=[leading])}).groups[0].remark
+
+
+def test_news_of_a_command_that_waits_are_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with told("begins") as progress:
+        for text in ("one", "one", "[two]"):
+            progress(text)
+    assert capsys.readouterr().err == "one\n[two]\n"
+
+
+@pytest.mark.parametrize("text", ["", "1//", "/1", "1//2"])
+def test_a_key_with_an_empty_element_is_none(text: str) -> None:
+    with pytest.raises(F1Error, match="is empty; write"):
+        parse_key(text)
 
 
 def test_nobody_answers() -> None:
