@@ -1,9 +1,14 @@
-"""Checks of a whole database from its storage: index entries are those of the rows, and history replays to the rows."""
+"""Checks of a whole database: index entries are those of the rows, history replays to the rows, `f1 check` is content.
+
+The first looks at all index entries from the storage in the simplest way there is, which is also what the real check is
+held against.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import f1
+from f1.checking import check_database
 from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.rows.keys import index_layout, split_row_key, table_span
@@ -13,6 +18,7 @@ from f1server.testing.kv import ROOTS
 from spanstore.client import KeyRange, SpanClient
 from spanstore.testing.checkers import Violation
 
+CONSISTENCY = "consistency"
 INDEXES = "indexes"
 HISTORY = "history"
 
@@ -73,6 +79,20 @@ def _compare(what: str, expected: Stored, found: Stored) -> list[Violation]:
         return []
     message = f"{what} lacks {missing[:3]}, has {orphans[:3]} without rows and wrong values at {wrong[:3]}"
     return [Violation(INDEXES, message)]
+
+
+_LEFT_OVER = ("no table", "no index")
+"""What a removal that failed leaves behind of dropped elements, whose ids are never used again."""
+
+
+async def check_consistency(conn: f1.aio.Connection) -> list[Violation]:
+    """Check with ``f1 check`` that the database is consistent with its schema, but for what drops leave over."""
+    result = await check_database(conn.session, examples=3)
+    return [
+        Violation(CONSISTENCY, f"{g.count} times {g.kind} in {g.table} {g.element}, such as {g.examples}")
+        for g in result.findings
+        if g.kind not in _LEFT_OVER
+    ]
 
 
 State = dict[tuple[str, tuple[Any, ...]], dict[str, Any]]

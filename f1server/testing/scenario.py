@@ -17,7 +17,7 @@ import f1
 from f1common.config import PaxosSection, StorageSection
 from f1common.errors import Code, F1Error
 from f1server.testing import sums
-from f1server.testing.checks import check_history, check_indexes
+from f1server.testing.checks import check_consistency, check_history, check_indexes
 from f1server.testing.cluster import F1Nodes
 from f1server.testing.counters import CounterWorkload
 from f1server.testing.kv import DDL, DIRECTORIES, F1Kv, keys_for
@@ -377,6 +377,7 @@ async def _judge(
         found: list[Any] = []
         for ts in (safe_ts, safe_ts - (world.now_us() // 2)):
             found += await check_indexes(client, schema, ts)
+        found += await check_consistency(kv.conn)
         return found + await check_history(kv.conn, {table.name: table for table in schema.tables})
 
     violations = await _bounded(admin, look(), "the last look does not succeed")

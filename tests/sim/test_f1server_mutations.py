@@ -10,6 +10,7 @@ import pytest
 from f1.session import Session
 from f1common.pb import f1_pb2 as pb
 from f1server.rows.entries import Entries
+from f1server.testing import scenario
 from f1server.testing.scenario import Scenario, draw
 from f1server.txn import committer
 from f1server.txn.pessimistic import Open
@@ -94,3 +95,18 @@ def test_broken_code_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         if failure:
             return
     pytest.fail(f"{mutation.seeds} seeds did not notice: {name}")
+
+
+def test_the_check_of_databases_alone_sees_old_index_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the simpler checkers out of the way."""
+
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(scenario, "check_indexes", nothing)
+    monkeypatch.setattr(scenario, "check_history", nothing)
+    mutation = MUTATIONS["old index entries stay"]
+    assert not try_one(mutation.scenario(3_000))[1]
+    with patch.object(mutation.target, mutation.name, mutation.broken):
+        _, failure = try_one(mutation.scenario(3_000))
+    assert "consistency: " in failure and "wrong entry in Flat FlatByV" in failure

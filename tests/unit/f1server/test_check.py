@@ -15,10 +15,10 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.check.checker import Checker
-from f1server.rows.keys import index_key, row_key
+from f1server.rows.keys import index_key, index_span, row_key
 from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.testing.database import Database, with_database
-from spanstore.client import Write
+from spanstore.client import KeyRange, Write
 
 DDL = (
     "CREATE TABLE Place (P INT64, Name STRING, PRIMARY KEY (P))",
@@ -117,6 +117,45 @@ def test_many_small_parts_see_every_key_once() -> None:
         assert (found(result), result.rows, result.entries) == ([], 4 + 12 + 36 + 12, 4 + 12 + 12 + 36)
 
     run(body)
+
+
+ALL_TYPES = """
+CREATE TABLE Types (B BOOL, I INT64, D DOUBLE, N NUMERIC, S STRING, Y BYTES, Da DATE, T TIMESTAMP, P PROTO<x.M>,
+  PRIMARY KEY (B, I, D, N, S, Y, Da, T));
+CREATE UNIQUE INDEX TypesAll ON Types (D, N, P.name) STORING (P);
+CREATE INDEX TypesTags ON Types (P.tags);
+CREATE LOCAL INDEX TypesLocal ON Types (B, I, D, N, S, Y, Da, T, P.name);
+CREATE TABLE NoKey (A INT64, Big NUMERIC);
+CREATE INDEX NoKeyBig ON NoKey (Big);
+"""
+PROTO = 'syntax = "proto3"; package x; message M { string name = 1; repeated int64 tags = 2; }'
+
+
+def test_keys_of_every_type_and_fields_of_messages() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.apply_schema({"schema.sql": ALL_TYPES, "x.proto": PROTO})
+        for i, (d, n, p) in enumerate(
+            [("-0.0", "1.50", '{"name": "a", "tags": [1, 2, 1]}'), ("'NaN'", "-0.000", "{}")]
+        ):
+            await db.ddl(
+                f"INSERT INTO Types VALUES (true, {i}, CAST({d} AS DOUBLE), {n}, 's', '\\x00ff', DATE '1960-01-01', "
+                f"TIMESTAMP '2026-01-02 03:04:05.678', CAST('{p}' AS PROTO<x.M>))"
+            )
+        await db.ddl("INSERT INTO NoKey VALUES (1, 1.20), (NULL, NULL)")
+        result = await check(db)
+        assert (found(result), result.rows, result.entries) == ([], 4, 2 + 2 + 2 + 2)
+        schema = await schema_of(db)
+        tags = await db.storage.read(
+            ranges=[
+                KeyRange(*index_span(schema, schema.table("Types"), schema.table("Types").index("TypesTags"), b"", b""))
+            ]
+        )
+        await plant(db, *((row.key, None) for row in tags.ranges[0]))
+        repaired = await check(db, repair=True)
+        assert found(repaired) == [(4, "missing entry", "Types", "TypesTags", 2)]
+        assert found(await check(db)) == []
+
+    with_database(body)
 
 
 def test_an_empty_database_has_no_findings() -> None:
