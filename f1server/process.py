@@ -13,7 +13,6 @@ from f1common.observe.metrics import Metrics
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import f1_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
-from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
 from f1server.check.checker import Checker
@@ -21,11 +20,13 @@ from f1server.dist.coordinator import Coordinator
 from f1server.dist.pool import SlavePool
 from f1server.dist.queries import DistributedQueries
 from f1server.dist.statistics import StatisticsCache
+from f1server.schemachange.executor import SchemaChanges
+from f1server.schemachange.jobs import JobStore
+from f1server.schemachange.reorganiser import Reorganiser
 from f1server.service import F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner
 from f1server.txn.committer import Committer
-from f1server.txn.datawork import StorageWork
 from f1server.txn.pessimistic import PessimisticTransactions
 from spanstore.client import SpanClient
 
@@ -60,9 +61,14 @@ class F1Process:
         self.leases = SchemaLeases(
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
         )
-        self._changes = SchemaChanges(
-            self._store, self.leases, clock, work=StorageWork(self.client), nudge=self._nudge, sleep=asyncio.sleep
+        work = Reorganiser(
+            self.client, lambda: self._sql.evaluators(), now_s=lambda: clock.sample().boot_us / 1e6, sleep=asyncio.sleep
         )
+        jobs = JobStore(self.client, clock)
+        self._changes = SchemaChanges(
+            self._store, jobs, self.leases, clock, work=work, nudge=self._nudge, sleep=asyncio.sleep
+        )
+        self._keeping: asyncio.Task[None] | None = None
         self._sql = SqlRunner(
             self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
         )
@@ -106,6 +112,7 @@ class F1Process:
         self.frontend.start()
         self.pool.start()
         self._opening = asyncio.create_task(self._open(), name="open the default database")
+        self._keeping = asyncio.create_task(self._changes.keep(), name="keeper of schema changes")
 
     async def _open(self) -> None:
         """Create the default database if nobody has, and take the lease on its schema."""
@@ -133,6 +140,10 @@ class F1Process:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self._changes.close()
         await self._servicer.close()
         await self.frontend.close()
         await self.pool.close()

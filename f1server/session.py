@@ -11,7 +11,6 @@ import pyarrow as pa
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
-from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.render import render_schema
@@ -23,6 +22,7 @@ from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_span, read_batch
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
+from f1server.schemachange.executor import SchemaChanges
 from f1server.sql import SqlAnswer, SqlRequest, SqlRunner
 from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer

@@ -16,9 +16,8 @@ from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
-from f1server.catalog.changes import SchemaChanges
-from f1server.catalog.diff import readable_at
 from f1server.catalog.leases import Leased, SchemaLeases
+from f1server.catalog.readable import readable_at
 from f1server.catalog.render import quoted
 from f1server.catalog.schema import ColumnType, Kind, Schema
 from f1server.catalog.statements import CreateTable, with_query_columns
@@ -48,6 +47,7 @@ from f1server.plan.statements import (
 )
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
+from f1server.schemachange.executor import SchemaChanges
 from f1server.txn.committer import CommitRequest, Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader

@@ -33,7 +33,7 @@ class ColumnType(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., proto: _Optional[str] = ..., max_length: _Optional[int] = ..., precision: _Optional[int] = ..., scale: _Optional[int] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("id", "name", "type", "not_null", "default_sql", "state", "hidden", "untracked")
+    __slots__ = ("id", "name", "type", "not_null", "default_sql", "state", "hidden", "untracked", "not_null_state")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class Column(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     UNTRACKED_FIELD_NUMBER: _ClassVar[int]
+    NOT_NULL_STATE_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     type: ColumnType
@@ -50,7 +51,8 @@ class Column(_message.Message):
     state: ElementState
     hidden: bool
     untracked: bool
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[ColumnType, _Mapping]] = ..., not_null: _Optional[bool] = ..., default_sql: _Optional[str] = ..., state: _Optional[_Union[ElementState, str]] = ..., hidden: _Optional[bool] = ..., untracked: _Optional[bool] = ...) -> None: ...
+    not_null_state: ElementState
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[ColumnType, _Mapping]] = ..., not_null: _Optional[bool] = ..., default_sql: _Optional[str] = ..., state: _Optional[_Union[ElementState, str]] = ..., hidden: _Optional[bool] = ..., untracked: _Optional[bool] = ..., not_null_state: _Optional[_Union[ElementState, str]] = ...) -> None: ...
 
 class IndexPart(_message.Message):
     __slots__ = ("column_id", "path")

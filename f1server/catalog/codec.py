@@ -138,7 +138,13 @@ def _column_to_pb(column: Column) -> pb.Column:
         state=int(column.state),  # type: ignore[arg-type]
         hidden=column.hidden,
         untracked=column.untracked,
+        not_null_state=_unless_public(column.not_null_state),  # type: ignore[arg-type]
     )
+
+
+def _unless_public(state: ElementState) -> int:
+    """Return a state as it is stored where not set means PUBLIC."""
+    return 0 if state is ElementState.PUBLIC else int(state)
 
 
 def _column_from_pb(message: pb.Column) -> Column:
@@ -152,6 +158,7 @@ def _column_from_pb(message: pb.Column) -> Column:
         state=ElementState(message.state),
         hidden=message.hidden,
         untracked=message.untracked,
+        not_null_state=ElementState(message.not_null_state or ElementState.PUBLIC),
     )
 
 

@@ -60,7 +60,10 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. ``hidden``: the generated key of a table that declares none."""
+    """A column. ``hidden``: the generated key of a table that declares none.
+
+    ``not_null``: writers refuse NULL. Only when ``not_null_state`` is PUBLIC are all stored rows known to have values.
+    """
 
     id: int
     name: str
@@ -70,6 +73,7 @@ class Column:
     state: ElementState = ElementState.PUBLIC
     hidden: bool = False
     untracked: bool = False
+    not_null_state: ElementState = ElementState.PUBLIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ key (a tuple under table id 0)              value
 ``(0, "database", database)``               a row: 1 when it was created (the version's own timestamp tells)
 ``(0, "schema", database)``                 the schema, ``proto/schema.proto``; stays, empty, when it is dropped
 ``(0, "next_id")``                          a row: 1 the lowest id that was never drawn
+``(0, "schema_job", database)``             the change that runs (:mod:`f1server.schemachange.jobs`)
+``(0, "schema_job_log", database, number)`` a change that has ended
 ``(0, "schema_lease", database, server)``   a row: 1 version, 2 address, 3 lease in us, 4 oldest version still at work
                                             there and 5 until when (us), 0 and 0: none
 =========================================== ====================================================================
@@ -21,7 +23,7 @@ Why the fence is what it is
     uses, the previous version's timestamp plus a lease period, is what it comes to when nobody has.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -243,11 +245,54 @@ class SchemaStore:
 
     # ------------------------------------------------------------------ writing schemas
 
-    async def write(self, database: str, make: Callable[[Schema, NewId], Schema | None]) -> tuple[Stored, bool]:
+    async def begin(self, database: str, make: Callable[[Schema, NewId], Write | None]) -> tuple[Stored, int]:
+        """Commit a row that says what is to become of the schema, with new ids; ``make`` None: nothing to do.
+
+        There must be no such row yet. Returns the schema as it is, and when the row was written; 0 if it was not, also
+        because there is one. Raises as :meth:`write`.
+        """
+        for attempt in range(_ATTEMPTS):
+            stored, (next_id, counter_ts), _ = await self._load(database)
+            if stored.database_ts == 0:
+                raise _no_database(database)
+            counter = _Counter(next_id)
+            write = make(stored.schema, counter.draw)
+            if write is None:
+                return stored, 0
+            writes = [write, Write(_NEXT_ID_KEY, encode_row({1: counter.next}))]
+            expected = [
+                *self._unchanged(stored),
+                ExpectVersion(_NEXT_ID_KEY, counter_ts),
+                ExpectVersion(write.key, 0),
+            ]
+            if ts := await self._commit_above(0, writes, expected):
+                return stored, ts
+            found = (await self._client.read([write.key])).versions[0]
+            if found is not None and found.value is not None:
+                return stored, 0
+            await self._sleep(min(0.5, 0.01 * 1.3**attempt))
+        raise F1Error(Code.ABORTED, f"the schema of {database} keeps being changed by others; retry")
+
+    @staticmethod
+    def _unchanged(stored: Stored) -> list[Precondition]:
+        database = stored.schema.database
+        return [
+            ExpectVersion(schema_key(database), stored.schema_ts),
+            ExpectVersion(database_key(database), stored.database_ts),
+        ]
+
+    async def write(
+        self,
+        database: str,
+        make: Callable[[Schema, NewId], Schema | None],
+        *,
+        fence: Callable[[], Awaitable[Precondition]] | None = None,
+    ) -> tuple[Stored, bool]:
         """Replace the schema of a database by what ``make`` returns (None: nothing to do); it may be called again.
 
-        Returns the schema that is current then, and whether it was written. Raises F1Error NOT_FOUND for the database,
-        whatever ``make`` raises, ABORTED if others keep changing the schema, and what the storage client raises.
+        ``fence`` is asked before each try for one thing more that must hold at the commit. Returns the schema that is
+        current then, and whether it was written. Raises F1Error NOT_FOUND for the database, whatever ``make`` and
+        ``fence`` raise, ABORTED if others keep changing the schema, and what the storage client raises.
         """
 
         def change(stored: Stored, new_id: NewId) -> tuple[Schema, list[Write]] | None:
@@ -256,7 +301,7 @@ class SchemaStore:
             made = make(stored.schema, new_id)
             return None if made is None else (made, [])
 
-        return await self._write(database, change)
+        return await self._write(database, change, fence)
 
     async def create_database(self, database: str, *, exists_ok: bool) -> None:
         """Create an empty database. Raises F1Error ALREADY_EXISTS."""
@@ -285,7 +330,10 @@ class SchemaStore:
         return before[0]
 
     async def _write(
-        self, database: str, change: Callable[[Stored, NewId], tuple[Schema, list[Write]] | None]
+        self,
+        database: str,
+        change: Callable[[Stored, NewId], tuple[Schema, list[Write]] | None],
+        fence: Callable[[], Awaitable[Precondition]] | None = None,
     ) -> tuple[Stored, bool]:
         for attempt in range(_ATTEMPTS):
             stored, (next_id, counter_ts), leases = await self._load(database)
@@ -295,24 +343,23 @@ class SchemaStore:
                 return stored, False
             schema, writes = made
             writes = [Write(schema_key(database), encode_schema(schema)), *writes]
-            expected = [
-                ExpectVersion(schema_key(database), stored.schema_ts),
-                ExpectVersion(database_key(database), stored.database_ts),
-            ]
+            expected = self._unchanged(stored)
+            if fence is not None:
+                expected.append(await fence())
             if counter.next != next_id:
                 writes.append(Write(_NEXT_ID_KEY, encode_row({1: counter.next})))
                 expected.append(ExpectVersion(_NEXT_ID_KEY, counter_ts))
-            fence = max((lease.end_below(stored.schema.version) for lease in leases), default=0)
+            above = max((lease.end_below(stored.schema.version) for lease in leases), default=0)
             # Whoever uses the new schema reads above this: its indexes serve all strong reads.
-            fence = max([fence, *(i.readable_from for table in schema.tables for i in table.indexes)])
-            ts = await self._commit_above(fence, writes, expected)
+            above = max([above, *(i.readable_from for table in schema.tables for i in table.indexes)])
+            ts = await self._commit_above(above, writes, expected)
             if ts:
                 database_ts = ts if any(w.key == database_key(database) for w in writes) else stored.database_ts
                 return Stored(replace(schema, commit_ts=ts), ts, database_ts), True
             await self._sleep(min(0.5, 0.01 * 1.3**attempt))
         raise F1Error(Code.ABORTED, f"the schema of {database} keeps being changed by others; retry")
 
-    async def _commit_above(self, fence: int, writes: list[Write], expected: list[ExpectVersion]) -> int:
+    async def _commit_above(self, fence: int, writes: list[Write], expected: Sequence[Precondition]) -> int:
         """Commit above a timestamp and return when; 0: others were first, nothing was written."""
         while (wait_us := fence - self._clock.sample().tt.earliest) > 0:
             await self._sleep(wait_us / 1_000_000)

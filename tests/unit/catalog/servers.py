@@ -3,10 +3,12 @@
 import asyncio
 
 from f1common.errors import Code, F1Error
-from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
+from f1server.schemachange.executor import SchemaChanges
+from f1server.schemachange.jobs import JobStore
+from f1server.schemachange.states import Work
 from spanstore.client import Write
 from spanstore.testing.sim.clocks import SimClock
 from tests.unit.catalog.fakes import FakeStorage
@@ -22,18 +24,23 @@ class Notes:
         self.done = []
         self.full = set()
         self.fail = None
+        self.gate = None
 
     async def has_rows(self, schema, table):
         return table.name in self.full
 
-    async def backfill(self, schema, table, index):
-        self.done.append(("backfill", table.name, index.name, index.state.name, self.server.cluster.storage.true_us()))
+    async def run(self, schema, tasks, watch):
+        at_us = self.server.cluster.storage.true_us()
+        self.done += [(task.work.value, str(task.element), schema.version, at_us) for task in tasks]
         await asyncio.sleep(0.01)
-        if self.fail is not None:
+        if self.gate is not None:
+            await self.gate.wait()
+        await watch(1)
+        if self.fail is not None and any(task.work is not Work.REMOVE for task in tasks):
             raise self.fail
 
-    async def purge(self, before, tables, indexes):
-        self.done.append(("purge", [t.name for t in tables], [i.name for _, i in indexes]))
+    async def purge(self, before, tables):
+        self.done.append(("purge", [t.name for t in tables]))
 
 
 class Server:
@@ -53,7 +60,10 @@ class Server:
         self.store = SchemaStore(self.client, self.clock, asyncio.sleep)
         self.leases = SchemaLeases(self.store, self.clock, server=name, address=f"{name}:7400")
         self.work = Notes(self)
-        self.changes = SchemaChanges(self.store, self.leases, self.clock, work=self.work, nudge=cluster.nudge)
+        self.jobs = JobStore(self.client, self.clock)
+        self.changes = SchemaChanges(
+            self.store, self.jobs, self.leases, self.clock, work=self.work, nudge=cluster.nudge
+        )
 
     async def ddl(self, sql, database="default"):
         return await self.changes.apply_ddl(database, parse_ddl(sql))
@@ -91,9 +101,10 @@ class Cluster:
 
     def kill(self, name):
         """The process ends without a word."""
-        task = self.servers.pop(name).leases._task
-        if task is not None:
-            task.cancel()
+        server = self.servers.pop(name)
+        for task in (server.leases._task, *server.changes._mine.values()):
+            if task is not None:
+                task.cancel()
 
     async def close(self):
         for server in self.servers.values():

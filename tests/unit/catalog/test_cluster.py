@@ -6,10 +6,11 @@ import pytest
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
-from f1server.catalog.changes import SchemaChanges
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
+from f1server.schemachange.executor import SchemaChanges
+from f1server.schemachange.jobs import JobStore
 from spanstore.client import Write
 from spanstore.testing.cluster import SimCluster
 from spanstore.testing.sim import World, WorldConfig
@@ -21,7 +22,7 @@ class NoWork:
     async def has_rows(self, schema, table):
         return False
 
-    async def backfill(self, schema, table, index):
+    async def run(self, schema, tasks, watch):
         pass
 
     async def purge(self, before, tables, indexes):
@@ -37,7 +38,14 @@ class F1:
         self.client = cluster.client(self.env)
         self.store = SchemaStore(self.client, self.env.clock, asyncio.sleep)
         self.leases = SchemaLeases(self.store, self.env.clock, server=name, address=name)
-        self.changes = SchemaChanges(self.store, self.leases, self.env.clock, work=NoWork(), nudge=self.nudge)
+        self.changes = SchemaChanges(
+            self.store,
+            JobStore(self.client, self.env.clock),
+            self.leases,
+            self.env.clock,
+            work=NoWork(),
+            nudge=self.nudge,
+        )
         self.peers = peers
         self.cut = False
         peers[name] = self

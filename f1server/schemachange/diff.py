@@ -1,0 +1,396 @@
+"""From one schema to another: which elements come, go and change, and the versions of the schema in which they do.
+
+The order of states is figure 3 of the schema-change paper (:mod:`f1server.schemachange.states`); here it is applied to
+real elements. A change is planned anew from whatever states its elements have reached, so a change that was cut short
+goes on, or goes back, by the same function.
+
+Some constraints need two rounds. A constraint over columns that are only coming, such as NOT NULL without a default,
+cannot be enforced before servers can set these columns: it comes in a round of its own, after them. A constraint over
+columns that go must be gone before they are. Whoever writes under either of two neighbouring versions then keeps what
+both promise.
+
+What appears at once: a table that nobody relies on has no rows, so that all of it may be public from the beginning;
+names, defaults, options, wider types and new fields of messages, because the rows that are stored stay as they are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from f1common.errors import Code, F1Error
+from f1server.catalog import protos
+from f1server.catalog.expressions import column_references
+from f1server.catalog.schema import Check, Column, ColumnType, ElementState, ForeignKey, Kind, Schema, Table
+from f1server.schemachange.edits import (
+    AddElement,
+    AddTable,
+    Edit,
+    EditElement,
+    EditTable,
+    ElementTo,
+    NotNullTo,
+    Part,
+    SetProtos,
+    SetViews,
+    TableTo,
+    options,
+)
+from f1server.schemachange.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
+from f1server.schemachange.states import ElementClass, State, Work
+
+__all__ = ["Element", "Step", "plan_steps"]
+
+_ABSENT, _PUBLIC = ElementState.ABSENT, ElementState.PUBLIC
+_WORDS = {
+    Part.COLUMN: "column",
+    Part.INDEX: "index",
+    Part.FOREIGN_KEY: "foreign key",
+    Part.CHECK: "check",
+    Part.LOCK: "lock",
+}
+_TABLE = "table"
+_NOT_NULL = "NOT NULL of"
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """What names an element: its kind, its table and its id there (0: the table itself)."""
+
+    kind: str
+    table_id: int
+    id: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One version of the schema, and the work on data that is done when every server has it.
+
+    No ``edits``: there is only the work, under the version that is current.
+    """
+
+    what: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    tasks: tuple[Task[Element], ...] = ()
+
+    @property
+    def loses_data(self) -> bool:
+        """Are rows, or values of columns, deleted?"""
+        return any(t.work is Work.REMOVE and t.element.kind in (_TABLE, _WORDS[Part.COLUMN]) for t in self.tasks)
+
+
+def plan_steps(old: Schema, new: Schema) -> list[Step]:
+    """Return the steps from ``old`` to ``new``, whose elements have the same ids where they are the same.
+
+    Raises F1Error FAILED_PRECONDITION with all reasons if something is asked for that cannot be done.
+    """
+    reasons = _reasons(old, new)
+    if reasons:
+        raise F1Error(Code.FAILED_PRECONDITION, "this cannot be changed: " + "; ".join(reasons))
+    first, last = _without_leaving(old, new), _without_coming(old, new)
+    last = replace(last, views=first.views, proto_files=new.proto_files, descriptor_set=new.descriptor_set)
+    steps: list[Step] = []
+    stops = [old, first, last, replace(new, views=first.views)]
+    for before, after in pairwise(stops):
+        steps += _Round(before, after).steps()
+    return _with_views(steps, old, new)
+
+
+# ------------------------------------------------------------------ rounds
+
+
+def _without_leaving(old: Schema, new: Schema) -> Schema:
+    """Return ``old`` without the constraints that go and lie over columns that go too."""
+    tables = []
+    for table in old.tables:
+        after = new.by_id.get(table.id)
+        if after is None:
+            tables.append(table)
+            continue
+        going = {c.id for c in table.columns if c.id not in after.by_id}
+        kept_checks = tuple(c for c in table.checks if _kept(c, after.checks) or not _over(table, c, going))
+        kept_keys = tuple(k for k in table.foreign_keys if _kept(k, after.foreign_keys) or not _over(table, k, going))
+        columns = tuple(_nullable(c) if c.id in going and _needs_value(c) else c for c in table.columns)
+        tables.append(replace(table, checks=kept_checks, foreign_keys=kept_keys, columns=columns))
+    return replace(old, tables=tuple(tables))
+
+
+def _without_coming(old: Schema, new: Schema) -> Schema:
+    """Return ``new`` without the constraints that come and rely on columns or indexes that only come too."""
+    tables = []
+    for table in new.tables:
+        before = old.by_id.get(table.id)
+        if before is None:
+            tables.append(table)
+            continue
+        ready = {c.id for c in before.columns if c.state is _PUBLIC}
+        coming = table.by_id.keys() - ready
+        checks = tuple(c for c in table.checks if _kept(c, before.checks) or not _over(table, c, coming))
+        keys = tuple(
+            k
+            for k in table.foreign_keys
+            if _kept(k, before.foreign_keys) or not (_over(table, k, coming) or _target_is_new(k, old))
+        )
+        columns = tuple(_nullable(c) if c.id in coming and _needs_value(c) else c for c in table.columns)
+        tables.append(replace(table, checks=checks, foreign_keys=keys, columns=columns))
+    return replace(new, tables=tuple(tables))
+
+
+def _kept(element: Any, others: Iterable[Any]) -> bool:
+    return any(element.id == other.id for other in others)
+
+
+def _over(table: Table, constraint: Check | ForeignKey, column_ids: Iterable[int]) -> bool:
+    """Tell whether a constraint is about some of the columns."""
+    if isinstance(constraint, ForeignKey):
+        return not set(constraint.column_ids).isdisjoint(column_ids)
+    references = column_references(constraint.sql, f"check {constraint.name}")
+    named = {part.lower() for parts in references for part in parts}
+    return any(table.by_id[i].name.lower() in named for i in column_ids)
+
+
+def _target_is_new(key: ForeignKey, old: Schema) -> bool:
+    """Tell whether what a foreign key refers to does not enforce it yet: columns, or a unique index over them."""
+    target = old.by_id.get(key.referenced_table_id)
+    if target is None or key.referenced_column_ids == target.key_column_ids:
+        return False
+    wanted = set(key.referenced_column_ids)
+    unique = [i for i in target.indexes if i.unique and i.state is _PUBLIC]
+    return not any({part.column_id for part in index.parts} == wanted for index in unique)
+
+
+def _needs_value(column: Column) -> bool:
+    return column.not_null and not column.default_sql
+
+
+def _nullable(column: Column) -> Column:
+    return replace(column, not_null=False, not_null_state=_PUBLIC)
+
+
+def _with_views(steps: list[Step], old: Schema, new: Schema) -> list[Step]:
+    """Add what happens to views: they go with the first version that is written, and come with the last."""
+    gone = tuple(sorted(set(old.views_by_name) - set(new.views_by_name)))
+    fresh = tuple(v for v in new.views if old.views_by_name.get(v.name.lower()) != v)
+    written = [n for n, step in enumerate(steps) if step.edits]
+    if (gone or fresh) and not written:
+        steps, written = [Step(), *steps], [0]
+    if gone:
+        steps[written[0]] = _more(steps[written[0]], SetViews(gone, ()), "drop view " + ", ".join(gone))
+    if fresh:
+        text = "create view " + ", ".join(v.name for v in fresh)
+        steps[written[-1]] = _more(steps[written[-1]], SetViews((), fresh), text)
+    return steps
+
+
+def _more(step: Step, edit: Edit, what: str) -> Step:
+    return replace(step, edits=(*step.edits, edit), what=(*step.what, what) if what else step.what)
+
+
+class _Round:
+    """The steps of one round: at most three versions, as in figure 3."""
+
+    def __init__(self, old: Schema, new: Schema) -> None:
+        self._old, self._new = old, new
+        self._changes: list[Change[Element]] = []
+        self._new_elements: dict[Element, Edit] = {}
+        """How an element that is not there yet is made, in its first state."""
+        self._at_once: list[tuple[Edit, str]] = []
+        added = [t for t in new.tables if t.id not in old.by_id]
+        dropped = [t for t in old.tables if t.id not in new.by_id]
+        self._late = _reliant(added, old)
+        self._protos()
+        for table in added:
+            self._add_table(table)
+        for table in dropped:
+            self._change(Element(_TABLE, table.id, name=table.name), ElementClass.OPTIONAL, table.state, _ABSENT)
+        for table in new.tables:
+            if table.id in old.by_id:
+                self._table(old.by_id[table.id], table)
+
+    def steps(self) -> list[Step]:
+        """Return the steps; versions in which nothing happens are left out."""
+        steps: list[Step] = []
+        for item in plan(self._changes):
+            if isinstance(item, Reorganisation):
+                steps = [*steps[:-1], replace(steps[-1], tasks=item.tasks)] if steps else [Step(tasks=item.tasks)]
+            else:
+                steps.append(self._version(item))
+        if self._at_once:
+            edits, texts = zip(*self._at_once, strict=True)
+            what = tuple(text for text in texts if text)
+            first = bool(steps) and bool(steps[0].edits)
+            head = steps[0] if first else Step()
+            merged = replace(head, edits=(*edits, *head.edits), what=(*what, *head.what))
+            steps = [merged, *steps[first:]]
+        return steps
+
+    def _version(self, version: SchemaVersion[Element]) -> Step:
+        moves = [(move, self._edit(move)) for move in version.moves]
+        return Step(tuple(_describe(move) for move, _ in moves), tuple(edit for _, edit in moves))
+
+    def _edit(self, move: Move[Element]) -> Edit:
+        element, state = move.element, _element_state(move.after)
+        if move.before is _ABSENT and element in self._new_elements:
+            return _made_in(self._new_elements[element], state)
+        if element.kind == _TABLE:
+            return TableTo(element.table_id, element.name, state)
+        if element.kind == _NOT_NULL:
+            return NotNullTo(element.table_id, element.id, element.name, state)
+        part = next(part for part, word in _WORDS.items() if word == element.kind)
+        return ElementTo(part, element.table_id, element.id, element.name, state)
+
+    def _change(self, element: Element, kind: ElementClass, now: State, goal: State) -> None:
+        if now is not goal:
+            self._changes.append(Change(element, kind, now, goal))
+
+    def _protos(self) -> None:
+        old, new = self._old, self._new
+        if (old.proto_files, old.descriptor_set) != (new.proto_files, new.descriptor_set):
+            names = ", ".join(name for name, _ in new.proto_files) or "none"
+            self._at_once.append((SetProtos(new.proto_files, new.descriptor_set), f"set the .proto files: {names}"))
+
+    def _add_table(self, table: Table) -> None:
+        if table.id not in self._late:
+            self._at_once.append((AddTable(table), f"create table {table.name}"))
+            return
+        element = Element(_TABLE, table.id, name=table.name)
+        self._new_elements[element] = AddTable(table)
+        self._change(element, ElementClass.OPTIONAL, _ABSENT, _PUBLIC)
+
+    def _table(self, before: Table, after: Table) -> None:
+        self._change(Element(_TABLE, after.id, name=after.name), ElementClass.OPTIONAL, before.state, after.state)
+        if options(before) != options(after):
+            self._at_once.append((EditTable(before, after), f"alter table {after.name}"))
+        for part in Part:
+            self._elements(part, before, after)
+        for column in after.columns:
+            known = before.by_id.get(column.id)
+            if known is not None and known.state is _PUBLIC:
+                element = Element(_NOT_NULL, after.id, column.id, f"{after.name}.{column.name}")
+                self._change(element, ElementClass.CONSTRAINT, _not_null_of(known), _not_null_of(column))
+
+    def _elements(self, part: Part, before: Table, after: Table) -> None:
+        had = {e.id: e for e in getattr(before, part)}
+        has = {e.id: e for e in getattr(after, part)}
+        for number, item in has.items():
+            element = Element(_WORDS[part], after.id, number, _name(part, after, item))
+            known = had.get(number)
+            if known is None:
+                self._new_elements[element] = AddElement(part, after.id, item)
+            elif _without_state(known) != _without_state(item):
+                if part is not Part.COLUMN and replace(_without_state(known), name=item.name) != _without_state(item):
+                    raise F1Error(Code.INTERNAL, f"{element} has another definition and the same id")
+                self._at_once.append((EditElement(part, after.id, known, item), f"alter {element}"))
+            self._change(element, _class_of(part, item), _ABSENT if known is None else known.state, item.state)
+        for number, item in had.items():
+            if number not in has:
+                element = Element(_WORDS[part], before.id, number, _name(part, before, item))
+                self._change(element, _class_of(part, item), item.state, _ABSENT)
+
+
+def _describe(move: Move[Element]) -> str:
+    state = _element_state(move.after)
+    if state is _ABSENT:
+        return f"{move.element}: dropped"
+    return f"{move.element}: {state.name.lower().replace('_', '-')}"
+
+
+def _made_in(edit: Edit, state: ElementState) -> Edit:
+    if isinstance(edit, AddTable):
+        return AddTable(replace(edit.table, state=state))
+    if isinstance(edit, AddElement):
+        return replace(edit, element=replace(edit.element, state=state))
+    raise F1Error(Code.INTERNAL, f"{edit} makes no element")
+
+
+def _element_state(state: State) -> ElementState:
+    if isinstance(state, ElementState):
+        return state
+    raise F1Error(Code.INTERNAL, f"{state} is no state of an element")
+
+
+def _name(part: Part, table: Table, element: Any) -> str:
+    return f"{table.name}.{element.name}" if part in (Part.COLUMN, Part.LOCK) else str(element.name)
+
+
+def _class_of(part: Part, element: Any) -> ElementClass:
+    """Return what the states of an element depend on (sections 3.3.1 to 3.3.3)."""
+    if part is Part.COLUMN:
+        return ElementClass.REQUIRED if element.default_sql or element.not_null else ElementClass.OPTIONAL
+    return ElementClass.CONSTRAINT if part in (Part.FOREIGN_KEY, Part.CHECK) else ElementClass.REQUIRED
+
+
+def _not_null_of(column: Column) -> ElementState:
+    return column.not_null_state if column.not_null else _ABSENT
+
+
+def _without_state(element: Any) -> Any:
+    found = replace(element, state=_PUBLIC)
+    return _nullable(found) if isinstance(element, Column) else found
+
+
+def _reliant(tables: Sequence[Table], others: Schema) -> set[int]:
+    """Return which of ``tables`` rely, directly or over each other, on tables of ``others``.
+
+    Servers that do not know such a table would delete a parent, or what a foreign key refers to, under its rows.
+    """
+    found: set[int] = set()
+    while True:
+        more = {t.id for t in tables if any(i in others.by_id or i in found for i in _relies_on(t) - {t.id})}
+        if more == found:
+            return found
+        found = more
+
+
+def _relies_on(table: Table) -> set[int]:
+    """The tables whose writers must know of ``table``: its parent, and what its foreign keys refer to."""
+    parents = {table.parent_id} if table.parent_id else set()
+    return parents | {key.referenced_table_id for key in table.foreign_keys}
+
+
+# ------------------------------------------------------------------ what cannot be done
+
+
+def _reasons(old: Schema, new: Schema) -> list[str]:
+    reasons: list[str] = []
+    for table in new.tables:
+        before = old.by_id.get(table.id)
+        if before is not None:
+            reasons += _table_reasons(before, table)
+    used = [name for name in protos.used_messages(old) if name in protos.used_messages(new)]
+    if old.descriptor_set != new.descriptor_set and used:
+        reasons += protos.incompatibilities(old.descriptor_set, new.descriptor_set, used)
+    return reasons
+
+
+def _table_reasons(before: Table, after: Table) -> list[str]:
+    reasons: list[str] = []
+    name = after.name
+    if before.parent_id != after.parent_id:
+        reasons.append(f"{name} would have another parent; make a new table and copy the rows")
+    if before.key_column_ids != after.key_column_ids:
+        reasons.append(f"{name} would have another primary key; make a new table and copy the rows")
+    for column in after.columns:
+        known = before.by_id.get(column.id)
+        if known is not None and not _widens(known.type, column.type):
+            reasons.append(
+                f"{name}.{column.name} is {known.type.sql()}, would be {column.type.sql()}: types only become wider; "
+                "add another column"
+            )
+    return reasons
+
+
+def _widens(before: ColumnType, after: ColumnType) -> bool:
+    """Tell whether all values of one type are values of the other, stored in the same way."""
+    if before == after:
+        return True
+    if replace(before, max_length=0, precision=0) != replace(after, max_length=0, precision=0):
+        return False
+    longer = not after.max_length or 0 < before.max_length <= after.max_length
+    wider = not after.precision or 0 < before.precision <= after.precision
+    return longer and wider and (before.kind is not Kind.NUMERIC or before.scale == after.scale)

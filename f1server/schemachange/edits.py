@@ -1,0 +1,231 @@
+"""What one version of a schema changes: edits of single elements, applied to whatever schema is current by then."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import Check, Column, ElementState, ForeignKey, Index, LockColumn, Schema, Table, View
+
+__all__ = [
+    "AddElement",
+    "AddTable",
+    "Edit",
+    "EditElement",
+    "EditTable",
+    "ElementTo",
+    "NotNullTo",
+    "Part",
+    "SetProtos",
+    "SetViews",
+    "TableTo",
+    "advance",
+    "options",
+]
+
+
+class Part(StrEnum):
+    """The kinds of elements inside a table, by the names of its attributes."""
+
+    COLUMN = "columns"
+    INDEX = "indexes"
+    FOREIGN_KEY = "foreign_keys"
+    CHECK = "checks"
+    LOCK = "locks"
+
+
+Element = Column | Index | ForeignKey | Check | LockColumn
+
+
+@dataclass(frozen=True, slots=True)
+class AddTable:
+    """A new table, in the state that it has."""
+
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class TableTo:
+    """A table moves to a state; ABSENT removes it."""
+
+    table_id: int
+    name: str
+    state: ElementState
+
+
+@dataclass(frozen=True, slots=True)
+class EditTable:
+    """The name and the options of a table: what may change at once."""
+
+    before: Table
+    after: Table
+
+
+@dataclass(frozen=True, slots=True)
+class AddElement:
+    """A new element of a table, in the state that it has."""
+
+    part: Part
+    table_id: int
+    element: Element
+
+
+@dataclass(frozen=True, slots=True)
+class ElementTo:
+    """An element of a table moves to a state; ABSENT removes it."""
+
+    part: Part
+    table_id: int
+    element_id: int
+    name: str
+    state: ElementState
+
+
+@dataclass(frozen=True, slots=True)
+class EditElement:
+    """An element's name, and whatever else of it may change at once; its state stays."""
+
+    part: Part
+    table_id: int
+    before: Element
+    after: Element
+
+
+@dataclass(frozen=True, slots=True)
+class NotNullTo:
+    """NOT NULL of a column moves to a state; ABSENT: the column may be NULL."""
+
+    table_id: int
+    column_id: int
+    name: str
+    state: ElementState
+
+
+@dataclass(frozen=True, slots=True)
+class SetViews:
+    """Views come and go."""
+
+    gone: tuple[str, ...]
+    new: tuple[View, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetProtos:
+    """The .proto files, and what they compile to."""
+
+    files: tuple[tuple[str, str], ...]
+    descriptor_set: bytes
+
+
+Edit = AddTable | TableTo | EditTable | AddElement | ElementTo | EditElement | NotNullTo | SetViews | SetProtos
+
+
+def advance(schema: Schema, edits: tuple[Edit, ...]) -> Schema:
+    """Return the schema after some edits, with the next version number.
+
+    Raises F1Error ABORTED if what they change was changed by somebody else since they were planned.
+    """
+    for edit in edits:
+        schema = _apply(schema, edit)
+    return replace(schema, version=schema.version + 1, commit_ts=0)
+
+
+def _apply(schema: Schema, edit: Edit) -> Schema:
+    match edit:
+        case AddTable(table):
+            return _put(schema, table)
+        case TableTo(table_id, name, ElementState.ABSENT):
+            _require(schema, table_id, name)
+            kept = tuple(t for t in schema.tables if t.id != table_id)
+            return replace(schema, tables=kept, dropped=tuple(sorted({*schema.dropped, name.lower()})))
+        case TableTo(table_id, name, state):
+            return _put(schema, replace(_require(schema, table_id, name), state=state))
+        case EditTable(before, after):
+            current = _require(schema, after.id, after.name)
+            if options(current) != options(before):
+                raise _changed(after.name)
+            edited = replace(current, name=after.name, cascade=after.cascade, untracked=after.untracked)
+            return _put(schema, edited)
+        case AddElement(part, table_id, element):
+            table = _require(schema, table_id, element.name)
+            return _put(schema, _with(table, part, (*getattr(table, part), element)))
+        case SetViews(gone, new):
+            names = {*gone, *(view.name.lower() for view in new)}
+            kept_views = [view for view in schema.views if view.name.lower() not in names]
+            return replace(schema, views=tuple(sorted([*kept_views, *new], key=lambda v: v.name.lower())))
+        case SetProtos(files, descriptor_set):
+            return replace(schema, proto_files=files, descriptor_set=descriptor_set)
+        case _:
+            return _put(schema, _edit_element(schema, edit))
+
+
+def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> Table:
+    match edit:
+        case ElementTo(part, table_id, element_id, name, state):
+            table = _require(schema, table_id, name)
+            current = _element(table, part, element_id, name)
+            return _replaced(table, part, replace(current, state=state))
+        case EditElement(part, table_id, before, after):
+            table = _require(schema, table_id, after.name)
+            current = _element(table, part, after.id, after.name)
+            if _stateless(current) != _stateless(before):
+                raise _changed(after.name)
+            return _replaced(table, part, _in_state_of(current, after))
+        case NotNullTo(table_id, column_id, name, state):
+            table = _require(schema, table_id, name)
+            column = _element(table, Part.COLUMN, column_id, name)
+            not_null = state is not ElementState.ABSENT
+            kept = state if not_null else ElementState.PUBLIC
+            return _replaced(table, Part.COLUMN, replace(column, not_null=not_null, not_null_state=kept))
+
+
+def options(table: Table) -> tuple[object, ...]:
+    """Return what an :class:`EditTable` changes."""
+    return table.name, table.cascade, table.untracked
+
+
+def _stateless(element: Any) -> Any:
+    found = replace(element, state=ElementState.PUBLIC)
+    return replace(found, not_null=False, not_null_state=ElementState.PUBLIC) if isinstance(element, Column) else found
+
+
+def _in_state_of(current: Any, after: Any) -> Any:
+    if isinstance(current, Column):
+        after = replace(after, not_null=current.not_null, not_null_state=current.not_null_state)
+    if isinstance(current, Index):
+        after = replace(after, readable_from=current.readable_from)
+    return replace(after, state=current.state)
+
+
+def _with(table: Table, part: Part, elements: tuple[Any, ...]) -> Table:
+    changes: dict[str, Any] = {part.value: elements}
+    return replace(table, **changes)
+
+
+def _replaced(table: Table, part: Part, element: Any) -> Table:
+    """Return the table with an element in the place of the one with its id; without it if it is ABSENT."""
+    moved = [element if e.id == element.id else e for e in getattr(table, part)]
+    return _with(table, part, tuple(e for e in moved if e.state is not ElementState.ABSENT))
+
+
+def _element(table: Table, part: Part, element_id: int, name: str) -> Any:
+    found = next((e for e in getattr(table, part) if e.id == element_id), None)
+    if found is None:
+        raise _changed(name)
+    return found
+
+
+def _put(schema: Schema, table: Table) -> Schema:
+    others = [t for t in schema.tables if t.id != table.id]
+    return replace(schema, tables=tuple(sorted([*others, table], key=lambda t: t.id)))
+
+
+def _require(schema: Schema, table_id: int, name: str) -> Table:
+    table = schema.by_id.get(table_id)
+    if table is None:
+        raise _changed(name)
+    return table
+
+
+def _changed(name: str) -> F1Error:
+    return F1Error(Code.ABORTED, f"{name} was changed or dropped by another schema change at the same time; retry")

@@ -1,0 +1,582 @@
+"""Schema changes as users ask for them: DDL statements, or sources that describe a whole database.
+
+A change becomes a job (:mod:`f1server.schemachange.jobs`), which the server that was asked carries out, and any other
+when that one dies. The job's owner looks at the schema as it is, plans the next step towards the goal, waits until
+every server has the current version, then does the work on data that is due, or writes the next version; and again,
+until nothing is left to do (schema-change paper, sections 3 and 4). So there is nothing to be resumed but the job's
+row: the schema itself says how far it is. If rows do not honour what is new, or somebody cancels the change, the same
+steps lead back, unless data of dropped elements may be gone already.
+
+DDL returns when the job has ended: then every server that can still commit or answer has the new schema.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1server.catalog import ddl
+from f1server.catalog.adopt import adopt_ids
+from f1server.catalog.codec import decode_schema, encode_schema
+from f1server.catalog.compile import compile_sources, compile_statements
+from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.readable import readable_from
+from f1server.catalog.schema import Schema, Table
+from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
+from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
+from f1server.catalog.tables import NewId
+from f1server.schemachange.diff import Element, Step, plan_steps
+from f1server.schemachange.edits import advance
+from f1server.schemachange.jobs import OWNER_LEASE_US, Job, JobRow, JobState, JobStore, Order, encode_job, job_key
+from f1server.schemachange.plan import Task
+from f1server.schemachange.reorganiser import Watch
+from f1server.schemachange.states import Work
+from spanstore.client import Write
+from spanstore.client.values import Precondition
+
+__all__ = ["Applied", "DataWork", "Nudge", "SchemaChanges"]
+
+LOG = logging.getLogger(__name__)
+
+Nudge = Callable[[str, str, int], Awaitable[object]]
+"""``await nudge(address, database, version)``: RefreshSchema at another server. Errors are ignored: its lease ends."""
+
+_POLL_S = 0.01
+_LONGEST_POLL_S = 0.2
+_FORGET_LEASES = 100
+_KEEPER_S = 2.0
+_BEAT_S = OWNER_LEASE_US / 4 / 1e6
+_RETRY_S = 0.5
+_PASSING = frozenset(
+    {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE}
+)
+"""Errors after which work on data is simply tried again."""
+
+
+class DataWork(Protocol):
+    """What is done with rows for a schema change. All of it may be called again after a failure."""
+
+    async def has_rows(self, schema: Schema, table: Table) -> bool:
+        """Is there any row of ``table``?"""
+
+    async def run(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
+        """Fill, validate and remove. Raises F1Error if rows do not honour what is new."""
+
+    async def purge(self, before: Schema, tables: Sequence[Table]) -> None:
+        """Delete all rows, entries and history of tables of a database that is no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a change did, or would do."""
+
+    schema: Schema
+    steps: tuple[Step, ...]
+
+
+class _Lost(Exception):
+    """Somebody else carries the job on."""
+
+
+class _Paused(Exception):
+    """Nobody carries the job on for the time being."""
+
+
+class _Turned(Exception):
+    """The job goes back now."""
+
+
+class _Owner:
+    """The owner's hold on a job: the row as it was last written, and how it is kept."""
+
+    def __init__(self, jobs: JobStore, row: JobRow) -> None:
+        self._jobs = jobs
+        self._lock = asyncio.Lock()
+        self.row = row
+        self.step = row.job.step
+        self.rows = 0
+
+    @property
+    def job(self) -> Job:
+        """The job as it was last written or read."""
+        return self.row.job
+
+    async def update(self, **changes: Any) -> None:
+        """Change the row. What others ordered meanwhile is kept. Raises _Lost."""
+        async with self._lock:
+            while True:
+                job = replace(self.row.job, step=self.step, rows=self.rows, **changes)
+                try:
+                    self.row = await self._jobs.put(self.row, job)
+                    return
+                except F1Error as error:
+                    if error.code is not Code.ABORTED:
+                        raise
+                await self._read()
+
+    async def _read(self) -> None:
+        found = await self._jobs.running(self.job.database)
+        mine = self.job
+        if found is None or (found.job.number, found.job.owner, found.job.epoch) != (
+            mine.number,
+            mine.owner,
+            mine.epoch,
+        ):
+            raise _Lost
+        self.row = found
+
+    async def fence(self) -> Precondition:
+        """Return what a version of the schema that is written for this job must expect. Raises _Lost."""
+        async with self._lock:
+            await self._read()
+            return self.row.unchanged
+
+    async def beat(self) -> None:
+        """Write the row again and again, until cancelled or lost."""
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            try:
+                await self.update()
+            except F1Error as error:
+                LOG.info("schema change %d: its row was not written: %s", self.job.number, error)
+            except _Lost:
+                return
+
+    async def obey(self) -> None:
+        """Do what was ordered. Raises _Paused, _Turned, _Lost."""
+        if self.job.order is Order.PAUSE:
+            await self.update(order=Order.NONE, state=JobState.PAUSED, owner="")
+            raise _Paused
+        if self.job.order is Order.CANCEL:
+            if self.job.no_return or self.job.state is JobState.UNDOING:
+                await self.update(order=Order.NONE)
+                return
+            await self.update(order=Order.NONE, state=JobState.UNDOING, reorganised=0)
+            raise _Turned
+
+
+class SchemaChanges:
+    """Makes changes, for one server."""
+
+    def __init__(
+        self,
+        store: SchemaStore,
+        jobs: JobStore,
+        leases: SchemaLeases,
+        clock: Clock,
+        *,
+        work: DataWork,
+        nudge: Nudge,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Take the parts; ``sleep`` as :func:`asyncio.sleep`."""
+        self._store = store
+        self._jobs = jobs
+        self._leases = leases
+        self._clock = clock
+        self._work = work
+        self._nudge = nudge
+        self._sleep = sleep
+        self._mine: dict[tuple[str, int], asyncio.Task[Job | None]] = {}
+
+    async def apply_ddl(self, database: str, statements: Sequence[DdlStatement]) -> Applied:
+        """Execute statements; neighbours that concern one schema are one change.
+
+        Raises F1Error with the place in the source: ALREADY_EXISTS, NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION;
+        and what storage raises.
+        """
+        done = Applied(Schema(database), ())
+        batch: list[SchemaStatement] = []
+        for statement in statements:
+            if isinstance(statement, CreateDatabase | DropDatabase):
+                done = await self._statements(database, batch, done)
+                batch = []
+                await self._database_statement(statement)
+            else:
+                batch.append(statement)
+        return await self._statements(database, batch, done)
+
+    async def _statements(self, database: str, batch: Sequence[SchemaStatement], done: Applied) -> Applied:
+        if not batch:
+            return done
+        what = ", ".join(type(statement).__name__ for statement in batch)
+        now = await self._change(database, lambda schema, new_id: compile_statements(schema, batch, new_id), what)
+        return Applied(now.schema, (*done.steps, *now.steps))
+
+    async def apply_sources(
+        self,
+        database: str,
+        sql_files: Sequence[tuple[str, str]],
+        proto_files: Sequence[tuple[str, str]],
+        *,
+        dry_run: bool = False,
+        allow_data_loss: bool = False,
+    ) -> Applied:
+        """Make the database what (name, text) sources say, and drop what they lack; ``dry_run``: only say how.
+
+        Raises as :meth:`apply_ddl`, FAILED_PRECONDITION also if rows would be lost without ``allow_data_loss``.
+        """
+        statements = _source_statements(sql_files)
+
+        def compiled(schema: Schema, new_id: NewId) -> Schema:
+            draft = _Draft()
+            wanted = compile_sources(database, statements, proto_files, draft)
+            return adopt_ids(schema, wanted, new_id)
+
+        current = (await self._store.load(database)).schema
+        planned = plan_steps(current, compiled(current, _Draft(1 << 30)))
+        if dry_run:
+            return Applied(current, tuple(planned))
+        losing = [current.by_id[table_id] for table_id in sorted(dropped_tables(planned))]
+        if not allow_data_loss:
+            await self._refuse_loss(current, losing)
+        allowed = None if allow_data_loss else {table.id for table in losing}
+        return await self._change(database, compiled, "sources", may_drop=allowed)
+
+    async def _refuse_loss(self, schema: Schema, losing: Sequence[Table]) -> None:
+        full = [table.name for table in losing if await self._work.has_rows(schema, table)]
+        if full:
+            raise F1Error(
+                Code.FAILED_PRECONDITION,
+                f"the sources lack tables that have rows: {', '.join(full)}; --allow-data-loss drops them",
+            )
+
+    # ------------------------------------------------------------------ databases
+
+    async def _database_statement(self, statement: CreateDatabase | DropDatabase) -> None:
+        if isinstance(statement, CreateDatabase):
+            await self._store.create_database(statement.name, exists_ok=statement.if_not_exists)
+            return
+        if statement.name == DEFAULT_DATABASE:
+            raise statement.at.error(Code.INVALID_ARGUMENT, f"the database {DEFAULT_DATABASE} always exists")
+        self._leases.release_task()
+        try:
+            before = await self._store.drop_database(statement.name)
+        except F1Error as error:
+            if error.code is Code.NOT_FOUND and statement.if_exists:
+                return
+            raise
+        await self._converge(statement.name, before.version + 1)
+        try:
+            await self._work.purge(before, before.tables)
+        except F1Error as error:
+            # Ids are never used again: what is left takes space, and nothing else.
+            LOG.warning("data of the dropped database %s was left behind: %s", statement.name, error)
+
+    # ------------------------------------------------------------------ jobs
+
+    async def _change(
+        self,
+        database: str,
+        compiled: Callable[[Schema, NewId], Schema],
+        what: str,
+        *,
+        may_drop: set[int] | None = None,
+    ) -> Applied:
+        """Begin a change and return when it has ended. One that runs already is waited for first."""
+        self._leases.release_task()
+        steps: list[Step] = []
+        jobs: list[Job] = []
+
+        def begin(schema: Schema, new_id: NewId) -> Write | None:
+            goal = compiled(schema, new_id)
+            steps[:] = plan_steps(schema, goal)
+            if not steps:
+                return None
+            if may_drop is not None and not dropped_tables(steps) <= may_drop:
+                raise F1Error(Code.ABORTED, "tables were created at the same time; retry")
+            created = self._clock.sample().tt.latest
+            base, wanted = encode_schema(schema), encode_schema(goal)
+            jobs[:] = [Job(number, database, what, base, wanted, created, owner=self._leases.server, epoch=1)]
+            return Write(job_key(database), encode_job(jobs[0]))
+
+        await self._store.load(database)
+        while True:
+            running = await self._jobs.running(database)
+            if running is not None:
+                await self._outcome(running.job)
+                continue
+            number = await self._jobs.next_number(database)
+            stored, ts = await self._store.begin(database, begin)
+            if ts:
+                break
+            if not steps:
+                return Applied(stored.schema, ())
+        self._start(JobRow(jobs[0], ts))
+        job = await self._outcome(jobs[0])
+        failure = job.failure()
+        if failure is not None:
+            raise failure
+        return Applied((await self._store.load(database)).schema, tuple(steps))
+
+    async def _outcome(self, job: Job) -> Job:
+        """Return a job once it has ended; carry it out if it is this server's, or nobody's any more."""
+        pause = _POLL_S
+        while True:
+            row = await self._jobs.running(job.database)
+            if row is None or row.job.number != job.number:
+                ended = await self._jobs.ended(job.database, job.number)
+                if ended is None:
+                    raise F1Error(Code.UNAVAILABLE, f"schema change {job.number} ended long ago, nobody knows how")
+                return ended
+            task = self._mine.get((job.database, job.number)) or await self._take(row)
+            if task is not None:
+                await asyncio.wait((task,))
+                if not task.cancelled() and task.exception() is not None:
+                    raise task.exception()  # type: ignore[misc]
+            else:
+                await self._sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_POLL_S)
+
+    async def _take(self, row: JobRow) -> "asyncio.Task[Job | None] | None":
+        """Begin to carry out a job whose owner is gone; None: it is another's, or paused."""
+        job = row.job
+        if job.state is JobState.PAUSED or not row.is_left(self._clock.sample().tt.earliest):
+            return None
+        try:
+            row = await self._jobs.put(row, replace(job, owner=self._leases.server, epoch=job.epoch + 1))
+        except F1Error as error:
+            if error.code is Code.ABORTED:
+                return None
+            raise
+        LOG.info("schema change %d of %s is carried on here", job.number, job.database)
+        return self._start(row)
+
+    def _start(self, row: JobRow) -> "asyncio.Task[Job | None]":
+        key = (row.job.database, row.job.number)
+        task = asyncio.create_task(self._carry_out(row), name=f"schema change {row.job.number}")
+        self._mine[key] = task
+        task.add_done_callback(lambda _: self._mine.pop(key, None))
+        return task
+
+    async def keep(self) -> None:
+        """Carry on what servers that are gone have left, until cancelled."""
+        while True:
+            await self._sleep(_KEEPER_S)
+            try:
+                for row in await self._jobs.all_running():
+                    if (row.job.database, row.job.number) not in self._mine:
+                        await self._take(row)
+            except F1Error as error:
+                LOG.debug("schema changes cannot be looked at: %s", error)
+
+    async def close(self) -> None:
+        """Leave what runs here to others."""
+        tasks = list(self._mine.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def order(self, database: str, number: int, order: Order) -> Job:
+        """Have a change paused or cancelled. Raises NOT_FOUND, FAILED_PRECONDITION if it only goes on."""
+
+        def edit(job: Job) -> Job:
+            if order is Order.CANCEL and job.no_return:
+                text = f"schema change {number} removes what was dropped: it can no longer be cancelled"
+                raise F1Error(Code.FAILED_PRECONDITION, text)
+            if job.state is JobState.PAUSED and order is Order.CANCEL:
+                return replace(job, state=JobState.UNDOING, reorganised=0, owner="")
+            return replace(job, order=order)
+
+        return await self._jobs.change(database, number, edit)
+
+    async def resume(self, database: str, number: int) -> Job:
+        """Have a paused change go on, at any server. Raises NOT_FOUND, FAILED_PRECONDITION."""
+
+        def edit(job: Job) -> Job:
+            if job.state is not JobState.PAUSED:
+                raise F1Error(Code.FAILED_PRECONDITION, f"schema change {number} is {job.state}, not paused")
+            back = bool(job.error_code)
+            return replace(job, state=JobState.UNDOING if back else JobState.RUNNING, owner="")
+
+        return await self._jobs.change(database, number, edit)
+
+    async def listed(self, database: str) -> list[Job]:
+        """Return the changes of a database, oldest first: those that have ended, and the one that runs."""
+        running = await self._jobs.running(database)
+        return [*await self._jobs.log(database), *([running.job] if running else [])]
+
+    # ------------------------------------------------------------------ carrying out
+
+    async def _carry_out(self, row: JobRow) -> Job | None:
+        """Bring a job to its end; None: it was left to others."""
+        owner = _Owner(self._jobs, row)
+        beat = asyncio.create_task(owner.beat(), name="owner of a schema change")
+        try:
+            while True:
+                try:
+                    done = await self._step(owner)
+                    if done:
+                        break
+                except _Turned:
+                    LOG.info("schema change %d is taken back", owner.job.number)
+                except F1Error as error:
+                    await self._failed(owner, error)
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+            return await self._finish(owner)
+        except (_Lost, _Paused):
+            return None
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+
+    async def _step(self, owner: _Owner) -> bool:
+        """Do what comes next; True if nothing is left to do."""
+        await owner.obey()
+        job = owner.job
+        stored = await self._store.load(job.database)
+        schema = stored.schema
+        goal = decode_schema(job.base if job.state is JobState.UNDOING else job.goal, 0)
+        steps = plan_steps(schema, goal)
+        owner.step = f"waits until all servers have version {schema.version}"
+        await self._converge(job.database, schema.version, owner)
+        if steps and not steps[0].edits:
+            if job.reorganised != schema.version:
+                await self._reorganise(owner, schema, steps[0].tasks)
+            steps = steps[1:]
+        if not steps:
+            return True
+        owner.step = f"writes version {schema.version + 1}"
+        await self._write(owner, schema, steps[0])
+        return False
+
+    async def _write(self, owner: _Owner, planned_under: Schema, step: Step) -> Stored:
+        def next_schema(schema: Schema, _: NewId) -> Schema:
+            if schema.version != planned_under.version:
+                raise F1Error(Code.ABORTED, "the schema is newer than the plan")
+            now_us = self._clock.sample().tt.latest
+            return readable_from(schema, advance(schema, step.edits), now_us)
+
+        stored, _ = await self._store.write(owner.job.database, next_schema, fence=owner.fence)
+        LOG.info("schema change %d wrote version %d: %s", owner.job.number, stored.schema.version, "; ".join(step.what))
+        return stored
+
+    async def _reorganise(self, owner: _Owner, schema: Schema, tasks: Sequence[Task[Element]]) -> None:
+        """Do the work on data. What may fail comes first; from the first removal on there is no way back."""
+        owner.rows = 0
+
+        async def watch(rows: int) -> None:
+            owner.rows += rows
+            await owner.obey()
+
+        careful = [task for task in tasks if task.work is not Work.REMOVE]
+        removals = [task for task in tasks if task.work is Work.REMOVE]
+        if careful:
+            owner.step = "fills and validates: " + ", ".join(str(task.element) for task in careful)
+            await self._work.run(schema, careful, watch)
+        if removals:
+            if owner.job.state is not JobState.UNDOING:
+                await owner.update(no_return=True)
+            owner.step = "removes: " + ", ".join(str(task.element) for task in removals)
+            await self._work.run(schema, removals, watch)
+        await owner.update(reorganised=schema.version)
+
+    async def _failed(self, owner: _Owner, error: F1Error) -> None:
+        """Decide what an error means: try again, go back, or give up. Raises _Lost."""
+        job = owner.job
+        if error.retryable or error.ambiguous or error.code in _PASSING:
+            LOG.warning("schema change %d waits: %s", job.number, error)
+            owner.step = f"tries again: {error.message}"
+            await self._sleep(_RETRY_S)
+            return
+        LOG.warning("schema change %d fails: %s", job.number, error)
+        if job.state is JobState.UNDOING or job.no_return or error.code is Code.NOT_FOUND:
+            message = job.error or error.message
+            if job.state is JobState.UNDOING:
+                message += f" (and it was not taken back wholly: {error.message})"
+            failed = replace(job, state=JobState.FAILED, error_code=job.error_code or error.code.value, error=message)
+            await self._jobs.end(owner.row, failed)
+            raise _Lost
+        await owner.update(state=JobState.UNDOING, reorganised=0, error_code=error.code.value, error=error.message)
+
+    async def _finish(self, owner: _Owner) -> Job:
+        while True:
+            job = owner.job
+            state = JobState.DONE
+            if job.state is JobState.UNDOING:
+                state = JobState.FAILED if job.error_code else JobState.CANCELLED
+            ended = replace(job, state=state, step="", order=Order.NONE)
+            try:
+                await self._jobs.end(owner.row, ended)
+                return ended
+            except F1Error as error:
+                if error.code is not Code.ABORTED and not error.ambiguous:
+                    raise
+            await owner.fence()
+
+    # ------------------------------------------------------------------ other servers
+
+    async def _converge(self, database: str, version: int, owner: _Owner | None = None) -> None:
+        """Wait until nobody can commit under a version below ``version`` any more. Raises as ``owner`` obeys."""
+        pause = _POLL_S
+        telling: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                rows = await self._store.leases(database)
+                now = self._clock.sample().tt.earliest
+                behind = [row for row in rows if row.end_below(version) >= now]
+                if not behind:
+                    break
+                if owner is not None:
+                    await owner.obey()
+                for row in behind:
+                    task = telling.get(row.server)
+                    if row.version < version and (task is None or task.done()):
+                        telling[row.server] = asyncio.create_task(self._tell(row, database, version))
+                if telling:
+                    await asyncio.wait(telling.values(), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if pause > _POLL_S or not telling:
+                    await self._sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_POLL_S)
+        finally:
+            for task in telling.values():
+                task.cancel()
+        await self._forget(database, rows, now)
+
+    async def _forget(self, database: str, rows: Sequence[LeaseRow], now: int) -> None:
+        """Remove the rows of servers that are gone for long."""
+        age = max((row.lease_us for row in rows), default=0) * _FORGET_LEASES
+        if any(row.ts + age < now for row in rows):
+            await self._store.remove_expired(database, now - age)
+
+    async def _tell(self, row: LeaseRow, database: str, version: int) -> None:
+        try:
+            if row.server == self._leases.server:
+                await self._leases.catch_up(database, version)
+            else:
+                await self._nudge(row.address, database, version)
+        except Exception as error:
+            LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
+
+
+def dropped_tables(steps: Sequence[Step]) -> set[int]:
+    """Return the ids of the tables whose rows some steps remove."""
+    tasks = [task for step in steps for task in step.tasks]
+    return {t.element.table_id for t in tasks if t.element.kind == "table" and t.work is Work.REMOVE}
+
+
+class _Draft:
+    """Ids for a schema that is not stored."""
+
+    def __init__(self, first: int = 1) -> None:
+        self._next = first
+
+    def __call__(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _source_statements(sql_files: Sequence[tuple[str, str]]) -> list[SchemaStatement]:
+    statements: list[SchemaStatement] = []
+    for name, text in sql_files:
+        for statement in ddl.parse_ddl(text, name):
+            if isinstance(statement, CreateDatabase | DropDatabase):
+                raise statement.at.error(Code.INVALID_ARGUMENT, "sources describe one database, which is named apart")
+            statements.append(statement)
+    return statements
