@@ -44,6 +44,7 @@ class F1Servicer(stubs.F1ServerServicer):
             "ping": frontend.ping,
             "read_changes": frontend.read_changes,
             "check": frontend.check,
+            "schema_jobs": frontend.schema_jobs,
         }
 
     @maps_errors

@@ -23,6 +23,7 @@ from f1server.history.reading import batch_to_pb, history_span, read_batch
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
 from f1server.schemachange.executor import SchemaChanges
+from f1server.schemachange.jobs import Job, Order
 from f1server.sql import SqlAnswer, SqlRequest, SqlRunner
 from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer
@@ -258,6 +259,22 @@ class Frontend:
             schema=encode_schema(schema),
         )
 
+    async def schema_jobs(self, database: str, request: pb.SchemaJobs) -> pb.SchemaJobsReply:
+        """List the changes of the schema, or pause, resume or cancel one."""
+        changes = self._changes
+        match request.order:
+            case pb.SchemaJobs.LIST:
+                jobs = await changes.listed(database)
+            case pb.SchemaJobs.PAUSE:
+                jobs = [await changes.order(database, request.number, Order.PAUSE)]
+            case pb.SchemaJobs.CANCEL:
+                jobs = [await changes.order(database, request.number, Order.CANCEL)]
+            case pb.SchemaJobs.RESUME:
+                jobs = [await changes.resume(database, request.number)]
+            case _:
+                raise F1Error(Code.INVALID_ARGUMENT, "an order that this server does not know")
+        return pb.SchemaJobsReply(jobs=[_job_to_pb(job) for job in jobs])
+
     async def catch_up(self, database: str, version: int) -> int:
         """Use a new version of a schema, as another server asks."""
         return await self._leases.catch_up(database, version)
@@ -407,3 +424,17 @@ def _page(max_bytes: int) -> int:
 def batches_of(batch: pa.RecordBatch, columns: Sequence[pb.ColumnInfo]) -> SqlAnswer:
     """Return the answer that consists of one batch."""
     return SqlAnswer(tag="SELECT", columns=tuple(columns), schema=batch.schema, batches=one_batch(batch))
+
+
+def _job_to_pb(job: Job) -> pb.SchemaJob:
+    return pb.SchemaJob(
+        number=job.number,
+        what=job.what,
+        state=job.state.value,
+        owner=job.owner,
+        step=job.step,
+        rows=job.rows,
+        created_ts=job.created_ts,
+        error=job.error,
+        no_return=job.no_return,
+    )

@@ -252,6 +252,17 @@ class Session:
             self._metadata = None
         return response.apply_schema
 
+    async def schema_jobs(self, order: pb.SchemaJobs) -> pb.SchemaJobsReply:
+        """List the changes of the schema, or give an order about one; each order may be given again."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.schema_jobs.CopyFrom(order)
+            return request
+
+        response, _ = await self.servers.call(make, self.deadline(), Resend.ALWAYS)
+        return response.schema_jobs
+
     async def read_changes(self, read: pb.ReadChanges) -> pb.ReadChangesReply:
         """Return change batches in the order of their commits."""
 

@@ -34,7 +34,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check")
+    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs")
     ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class Request(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_JOBS_FIELD_NUMBER: _ClassVar[int]
     id: int
     timeout_ms: int
     database: str
@@ -67,10 +68,11 @@ class Request(_message.Message):
     ping: Ping
     read_changes: ReadChanges
     check: Check
-    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ...) -> None: ...
+    schema_jobs: SchemaJobs
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobs, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check")
+    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +88,7 @@ class Response(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_JOBS_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     execute: ExecuteReply
@@ -101,7 +104,8 @@ class Response(_message.Message):
     ping: PingReply
     read_changes: ReadChangesReply
     check: CheckReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ...) -> None: ...
+    schema_jobs: SchemaJobsReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobsReply, _Mapping]] = ...) -> None: ...
 
 class LogicalWrite(_message.Message):
     __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version", "defaults")
@@ -420,6 +424,52 @@ class ShowSchemaReply(_message.Message):
     descriptor_set: bytes
     schema: bytes
     def __init__(self, ddl: _Optional[str] = ..., version: _Optional[int] = ..., protos: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., schema: _Optional[bytes] = ...) -> None: ...
+
+class SchemaJobs(_message.Message):
+    __slots__ = ("order", "number")
+    class Order(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LIST: _ClassVar[SchemaJobs.Order]
+        PAUSE: _ClassVar[SchemaJobs.Order]
+        RESUME: _ClassVar[SchemaJobs.Order]
+        CANCEL: _ClassVar[SchemaJobs.Order]
+    LIST: SchemaJobs.Order
+    PAUSE: SchemaJobs.Order
+    RESUME: SchemaJobs.Order
+    CANCEL: SchemaJobs.Order
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    order: SchemaJobs.Order
+    number: int
+    def __init__(self, order: _Optional[_Union[SchemaJobs.Order, str]] = ..., number: _Optional[int] = ...) -> None: ...
+
+class SchemaJobsReply(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[SchemaJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[SchemaJob, _Mapping]]] = ...) -> None: ...
+
+class SchemaJob(_message.Message):
+    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    NO_RETURN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    what: str
+    state: str
+    owner: str
+    step: str
+    rows: int
+    created_ts: int
+    error: str
+    no_return: bool
+    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()

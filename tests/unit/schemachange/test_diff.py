@@ -15,8 +15,8 @@ from f1server.catalog.compile import compile_sources
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import ElementState, Schema
-from f1server.schemachange.diff import plan_steps
 from f1server.schemachange import edits
+from f1server.schemachange.diff import plan_steps
 from f1server.schemachange.states import Work
 from tests.unit.catalog.samples import ADWORDS, PROTO, PROTOS, adwords, after, ids
 
@@ -25,6 +25,10 @@ PUBLIC, WRITE_ONLY, DELETE_ONLY = ElementState.PUBLIC, ElementState.WRITE_ONLY, 
 
 
 ABSENT = ElementState.ABSENT
+
+
+def parsed(sql):
+    return parse_ddl(sql)
 
 
 def advance(schema, step):
@@ -141,11 +145,11 @@ def test_dropping_a_referenced_table_drops_the_foreign_key():
 
 
 def from_sources(sql, protos=PROTOS):
-    return compile_sources("ads", parse_ddl(sql), protos, ids())
+    return compile_sources("ads", parsed(sql), protos, ids())
 
 
 def test_the_same_sources_keep_all_ids():
-    draft = compile_sources("ads", parse_ddl(ADWORDS), PROTOS, ids(777))
+    draft = compile_sources("ads", parsed(ADWORDS), PROTOS, ids(777))
     assert adopt_ids(ADS, draft, ids(5000)) == ADS
 
 
@@ -374,8 +378,8 @@ SUBSETS = st.sets(st.integers(0, len(PIECES) - 1)).map(closed)
 
 @given(SUBSETS, SUBSETS)
 def test_any_two_schemas_are_connected_by_right_steps(first, second):
-    old = compile_sources("d", parse_ddl(first), [], ids())
-    new = adopt_ids(old, compile_sources("d", parse_ddl(second), [], ids()), ids(500))
+    old = compile_sources("d", parsed(first), [], ids())
+    new = adopt_ids(old, compile_sources("d", parsed(second), [], ids()), ids(500))
     schemas = walk(old, new)
     assert render_schema(schemas[-1]) == render_schema(new)
     assert {t.id for t in schemas[-1].tables} == {t.id for t in new.tables}

@@ -1,0 +1,107 @@
+"""``f1 schema jobs|pause|resume|cancel``: the changes of a schema, those that run and those that have ended."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from f1 import aio
+from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1common.pb import f1_pb2 as pb
+
+__all__ = ["register"]
+
+
+class Format(Enum):
+    """How changes are printed."""
+
+    table = "table"
+    json = "json"
+
+
+NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the change: see f1 schema jobs.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``f1 schema``."""
+    app.command("jobs")(jobs)
+    app.command("history")(history)
+    app.command("pause")(pause)
+    app.command("resume")(resume)
+    app.command("cancel")(cancel)
+
+
+def jobs(
+    host: HostOption = None,
+    database: DatabaseOption = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
+) -> None:
+    """Show the change that runs: what it does or waits for, who carries it out, how many rows it has worked on."""
+    _print([job for job in _ask(host, database, pb.SchemaJobs()) if _runs(job)], form)
+
+
+def history(
+    host: HostOption = None,
+    database: DatabaseOption = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
+) -> None:
+    """Show the last hundred changes, oldest first."""
+    _print(_ask(host, database, pb.SchemaJobs()), form)
+
+
+def pause(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
+    """Have a change stop where it is. The schema stays in between, which every server can work with."""
+    _ask(host, database, pb.SchemaJobs(order=pb.SchemaJobs.PAUSE, number=number))
+    typer.echo(f"schema change {number} stops after its present batch; `f1 schema resume {number}` has it go on")
+
+
+def resume(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
+    """Have a paused change go on, at any server."""
+    _ask(host, database, pb.SchemaJobs(order=pb.SchemaJobs.RESUME, number=number))
+    typer.echo(f"schema change {number} goes on")
+
+
+def cancel(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
+    """Take a change back, unless it removes data of dropped elements already."""
+    _ask(host, database, pb.SchemaJobs(order=pb.SchemaJobs.CANCEL, number=number))
+    typer.echo(f"schema change {number} is taken back")
+
+
+def _runs(job: pb.SchemaJob) -> bool:
+    return job.state in ("running", "paused", "undoing")
+
+
+def _ask(host: str | None, database: str | None, order: pb.SchemaJobs) -> list[pb.SchemaJob]:
+    async def work() -> list[pb.SchemaJob]:
+        async with await aio.connect(hosts_of(host), database, autocommit=True) as connection:
+            return list((await connection.session.schema_jobs(order)).jobs)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work())
+
+
+def _print(found: list[pb.SchemaJob], form: Format) -> None:
+    if form is Format.json:
+        typer.echo(json.dumps([_document(job) for job in found], indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("change", "begun", "what", "state", "at", "rows", ""):
+        table.add_column(column, justify="right" if column in ("change", "rows") else "left")
+    for job in found:
+        begun = datetime.fromtimestamp(job.created_ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        note = job.error or job.step
+        cells = (str(job.number), begun, job.what, job.state, job.owner, f"{job.rows:,}" if _runs(job) else "", note)
+        table.add_row(*map(escape, cells))
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def _document(job: pb.SchemaJob) -> dict[str, Any]:
+    return {field.name: getattr(job, field.name) for field in pb.SchemaJob.DESCRIPTOR.fields}
