@@ -26,7 +26,7 @@ from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_sources, compile_statements
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
-from f1server.catalog.schema import Schema, Table
+from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
 from f1server.catalog.tables import NewId
@@ -61,8 +61,8 @@ _PASSING = frozenset(
 class DataWork(Protocol):
     """What is done with rows for a schema change. All of it may be called again after a failure."""
 
-    async def has_rows(self, schema: Schema, table: Table) -> bool:
-        """Is there any row of ``table``?"""
+    async def has_rows(self, schema: Schema, table: Table, column: Column | None = None) -> bool:
+        """Is there any row of ``table``, with a value in ``column`` if one is given?"""
 
     async def run(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """Fill, validate and remove. Raises F1Error if rows do not honour what is new."""
@@ -232,18 +232,23 @@ class SchemaChanges:
         planned = plan_steps(current, compiled(current, _Draft(1 << 30)))
         if dry_run:
             return Applied(current, tuple(planned))
-        losing = [current.by_id[table_id] for table_id in sorted(dropped_tables(planned))]
+        losing = dropped_tables(planned)
         if not allow_data_loss:
-            await self._refuse_loss(current, losing)
-        allowed = None if allow_data_loss else {table.id for table in losing}
+            await self._refuse_loss(current, planned)
+        allowed = None if allow_data_loss else losing
         return await self._change(database, compiled, "sources", may_drop=allowed)
 
-    async def _refuse_loss(self, schema: Schema, losing: Sequence[Table]) -> None:
-        full = [table.name for table in losing if await self._work.has_rows(schema, table)]
+    async def _refuse_loss(self, schema: Schema, steps: Sequence[Step]) -> None:
+        full = []
+        for element in dropped(steps):
+            table = schema.by_id[element.table_id]
+            column = table.by_id[element.id] if element.kind == "column" else None
+            if await self._work.has_rows(schema, table, column):
+                full.append(str(element))
         if full:
             raise F1Error(
                 Code.FAILED_PRECONDITION,
-                f"the sources lack tables that have rows: {', '.join(full)}; --allow-data-loss drops them",
+                f"the sources lack what holds data: {', '.join(full)}; --allow-data-loss drops it",
             )
 
     # ------------------------------------------------------------------ databases
@@ -555,10 +560,15 @@ class SchemaChanges:
             LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
 
 
+def dropped(steps: Sequence[Step]) -> list[Element]:
+    """Return the tables and columns whose values some steps remove."""
+    tasks = [task for step in steps for task in step.tasks if task.work is Work.REMOVE]
+    return [task.element for task in tasks if task.element.kind in ("table", "column")]
+
+
 def dropped_tables(steps: Sequence[Step]) -> set[int]:
     """Return the ids of the tables whose rows some steps remove."""
-    tasks = [task for step in steps for task in step.tasks]
-    return {t.element.table_id for t in tasks if t.element.kind == "table" and t.work is Work.REMOVE}
+    return {element.table_id for element in dropped(steps) if element.kind == "table"}
 
 
 class _Draft:

@@ -112,12 +112,12 @@ class Reorganiser:
         self._now_s = now_s
         self._sleep = sleep
 
-    async def has_rows(self, schema: Schema, table: Table) -> bool:
-        """Is there any row of ``table``?"""
+    async def has_rows(self, schema: Schema, table: Table, column: Column | None = None) -> bool:
+        """Is there any row of ``table``, with a value in ``column`` if one is given?"""
         span = table_span(schema, table)
-        async for key, _, _ in self._walk(span, await self._now_of(span[0])):
+        async for key, value, _ in self._walk(span, await self._now_of(span[0])):
             split = split_row_key(schema, key)
-            if split is not None and split[0].id == table.id:
+            if split is not None and split[0].id == table.id and (column is None or column.id in decode_row(value)):
                 return True
         return False
 

@@ -26,7 +26,7 @@ class Notes:
         self.fail = None
         self.gate = None
 
-    async def has_rows(self, schema, table):
+    async def has_rows(self, schema, table, column=None):
         return table.name in self.full
 
     async def run(self, schema, tasks, watch):

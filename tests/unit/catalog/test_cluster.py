@@ -19,7 +19,7 @@ BOUND_US = 20_000
 
 
 class NoWork:
-    async def has_rows(self, schema, table):
+    async def has_rows(self, schema, table, column=None):
         return False
 
     async def run(self, schema, tasks, watch):

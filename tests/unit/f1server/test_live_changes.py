@@ -1,0 +1,271 @@
+"""Tables that change while they are used: columns, defaults, NOT NULL, checks, foreign keys, locks, indexes.
+
+Two servers write all the time, each with the version of the schema that it has; after every change the whole database
+is checked, and in the seeds the server that carries a change out dies in the middle of it.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+import pytest
+
+import f1
+from f1.checking import check_database
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import ElementState, Schema
+from f1server.testing.database import Database, with_database
+
+BASE = "A INT64 NOT NULL, V INT64, PRIMARY KEY (A)"
+OTHER = "CREATE TABLE Other (K INT64 NOT NULL, Name STRING, PRIMARY KEY (K))"
+
+
+def sources(columns: str, *more: str) -> dict[str, str]:
+    return {"schema.sql": ";\n".join((f"CREATE TABLE R ({columns})", OTHER, *more))}
+
+
+async def schema_of(db: Database, server: int = 0) -> Schema:
+    return (await db.process(server).leases.current("default")).schema
+
+
+async def check(db: Database) -> None:
+    result = await check_database(db.conn.session, [], repair=False, examples=5)
+    assert not result.findings, result.findings
+
+
+async def rows(db: Database, sql: str) -> list[tuple[object, ...]]:
+    return await db.rows(sql)
+
+
+def test_a_column_with_a_default_is_filled_and_its_index_too() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(450)])
+        await db.conn.apply_schema(
+            sources(
+                "A INT64 NOT NULL, V INT64, W INT64 NOT NULL DEFAULT 7, PRIMARY KEY (A)", "CREATE INDEX RW ON R (W, V)"
+            )
+        )
+        assert await rows(db, "SELECT count(*), min(W), max(W) FROM R") == [(450, 7, 7)]
+        assert await rows(db, "SELECT count(*) FROM R WHERE W = 7 AND V < 10") == [(10,)]
+        await db.conn.insert("R", {"A": 900, "V": 1})
+        assert await rows(db, "SELECT W FROM R WHERE A = 900") == [(7,)]
+        await check(db)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_a_default_that_is_an_expression_is_evaluated_for_old_rows() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(3)])
+        await db.conn.apply_schema(
+            sources(
+                "A INT64 NOT NULL, V INT64, At TIMESTAMP DEFAULT CURRENT_TIMESTAMP, S STRING DEFAULT 'x' || 'y',"
+                " PRIMARY KEY (A)"
+            )
+        )
+        assert await rows(db, "SELECT count(At), min(S), max(S) FROM R") == [(3, "xy", "xy")]
+        await check(db)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+BROKEN: list[tuple[str, str, Code]] = [
+    ("A INT64 NOT NULL, V INT64 NOT NULL, PRIMARY KEY (A)", "cannot be NOT NULL", Code.FAILED_PRECONDITION),
+    ("A INT64 NOT NULL, V INT64, W INT64 NOT NULL, PRIMARY KEY (A)", "cannot be NOT NULL", Code.FAILED_PRECONDITION),
+    (f"{BASE}, CONSTRAINT Small CHECK (V < 2)", "check Small fails", Code.FAILED_PRECONDITION),
+    (f"{BASE}, CONSTRAINT Known FOREIGN KEY (V) REFERENCES Other (K)", "Other has no row", Code.FAILED_PRECONDITION),
+    (f"{BASE}, UNIQUE (V)", "cannot be unique", Code.ALREADY_EXISTS),
+    (
+        "A INT64 NOT NULL, V INT64, W INT64 NOT NULL DEFAULT 7, PRIMARY KEY (A), UNIQUE (W)",
+        "cannot be unique",
+        Code.ALREADY_EXISTS,
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "text", "code"), BROKEN)
+def test_a_change_that_the_rows_do_not_allow_is_taken_back(columns: str, text: str, code: Code) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("Other", [{"K": 1}])
+        await db.conn.insert("R", [{"A": 1, "V": 1}, {"A": 2, "V": None}, {"A": 3, "V": 3}, {"A": 4, "V": 3}])
+        before = await schema_of(db)
+        with pytest.raises(F1Error, match=text) as caught:
+            await db.conn.apply_schema(sources(columns))
+        assert caught.value.code is code
+        after = await schema_of(db)
+        assert after.table("R") == before.table("R")
+        assert await rows(db, "SELECT * FROM R ORDER BY A") == [(1, 1), (2, None), (3, 3), (4, 3)]
+        await check(db)
+        # What was in the way goes, and then it can be done.
+        await db.conn.execute("DELETE FROM R WHERE A > 1")
+        if "W INT64 NOT NULL," in columns:
+            await db.conn.execute("DELETE FROM R")
+        await db.conn.apply_schema(sources(columns))
+        await check(db)
+        assert all(c.state is ElementState.PUBLIC for c in (await schema_of(db)).table("R").columns)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_what_is_enforced_from_then_on() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("Other", [{"K": 1}, {"K": 10}])
+        await db.conn.insert("R", [{"A": 1, "V": 1}])
+        columns = "A INT64 NOT NULL, V INT64 NOT NULL, PRIMARY KEY (A), CONSTRAINT Small CHECK (V < 9), "
+        await db.conn.apply_schema(sources(columns + "FOREIGN KEY (V) REFERENCES Other (K)"))
+        for value, text in ((None, "NOT NULL"), (10, "Small"), (2, "Other")):
+            with pytest.raises(F1Error, match=text):
+                await db.conn.insert("R", {"A": 5, "V": value})
+        with pytest.raises(F1Error, match="R"):
+            await db.conn.execute("DELETE FROM Other WHERE K = 1")
+        await db.conn.apply_schema(sources(BASE))
+        await db.conn.insert("R", {"A": 5, "V": None})
+        await db.conn.execute("DELETE FROM Other WHERE K = 1")
+        await check(db)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_a_dropped_column_leaves_nothing_and_may_come_again() -> None:
+    wide = "A INT64 NOT NULL, V INT64, W STRING DEFAULT 'first', PRIMARY KEY (A)"
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a, "W": f"w{a}"} for a in range(10)])
+        with pytest.raises(F1Error, match="allow-data-loss"):
+            await db.conn.apply_schema(sources(BASE))
+        await db.conn.apply_schema(sources(BASE), allow_data_loss=True)
+        assert await rows(db, "SELECT * FROM R WHERE A = 1") == [(1, 1)]
+        await check(db)
+        await db.conn.apply_schema(sources(wide.replace("first", "second")))
+        assert await rows(db, "SELECT DISTINCT W FROM R") == [("second",)]
+        await check(db)
+
+    with_database(body, f"CREATE TABLE R ({wide})", OTHER)
+
+
+def test_locks_come_and_go_without_conflicts_that_are_none() -> None:
+    """The reorganiser writes rows anew, and nobody who has read them finds that they have changed."""
+    plain = "A INT64 NOT NULL, V INT64, W INT64, PRIMARY KEY (A)"
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a, "W": 0} for a in range(5)])
+        for columns in (f"{plain}, LOCK Apart (W)", plain):
+            async with db.conn.transaction("optimistic") as tx:
+                assert len(await (await tx.execute("SELECT A, V, W FROM R")).fetchall()) == 5
+                await db.conn.apply_schema(sources(columns))
+                await tx.execute("UPDATE R SET V = V + 1 WHERE A = 1")
+            await check(db)
+        assert await rows(db, "SELECT V FROM R WHERE A = 1") == [(3,)]
+
+    with_database(body, f"CREATE TABLE R ({plain})", OTHER)
+
+
+SHAPES: list[tuple[str, tuple[str, ...]]] = [
+    ("", ()),
+    ("W INT64,", ()),
+    ("Z INT64 NOT NULL DEFAULT 5,", ("CREATE INDEX RZ ON R (Z)",)),
+    (
+        "W INT64 DEFAULT 5, X STRING DEFAULT 'x',",
+        ("CREATE INDEX RXV ON R (X, V)", "CREATE INDEX RV ON R (V) STORING (W)"),
+    ),
+    ("X STRING DEFAULT 'x', CONSTRAINT Sane CHECK (V >= 0),", ()),
+    ("W INT64, CONSTRAINT Ref FOREIGN KEY (W) REFERENCES Other (K),", ("CREATE INDEX RV ON R (V)",)),
+    ("W INT64, LOCK Apart (W),", ("CREATE LOCAL INDEX RL ON R (A, V)",)),
+    ("Y STRING, UNIQUE (Y, A),", ()),
+]
+
+
+def shape(number: int) -> dict[str, str]:
+    extra, more = SHAPES[number]
+    return sources(f"A INT64 NOT NULL, V INT64, {extra} PRIMARY KEY (A)", *more)
+
+
+async def writer(conn: f1.aio.Connection, rng: random.Random, ended: asyncio.Event, sums: dict[int, int]) -> None:
+    """Insert, update and delete rows of its own; what was acknowledged is noted."""
+    base = rng.randrange(1, 1_000) * 1_000
+    while not ended.is_set():
+        key = base + rng.randrange(30)
+        value = rng.randrange(100)
+        try:
+            if key not in sums:
+                await conn.insert("R", {"A": key, "V": value})
+                sums[key] = value
+            elif rng.random() < 0.3:
+                await conn.execute("DELETE FROM R WHERE A = ?", (key,))
+                del sums[key]
+            else:
+                await conn.execute("UPDATE R SET V = ? WHERE A = ?", (value, key))
+                sums[key] = value
+        except F1Error as error:
+            if error.ambiguous:
+                sums.pop(key, None)
+                await asyncio.sleep(0.5)
+                await _settle(conn, key, sums)
+        await asyncio.sleep(rng.random() * 0.02)
+
+
+async def _settle(conn: f1.aio.Connection, key: int, sums: dict[int, int]) -> None:
+    """Find out what became of a write without an answer: nobody else writes this row."""
+    while True:
+        try:
+            found = await (await conn.execute("SELECT V FROM R WHERE A = ?", (key,))).fetchall()
+        except F1Error:
+            await asyncio.sleep(0.2)
+            continue
+        if found:
+            sums[key] = found[0][0]
+        return
+
+
+async def expect_rows(db: Database, noted: list[dict[int, int]]) -> None:
+    expected: Mapping[int, int] = {key: value for sums in noted for key, value in sums.items()}
+    found = dict(await db.rows("SELECT A, V FROM R"))
+    assert found == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_change_under_load(seed: int) -> None:
+    """From shape to shape, while both servers write; then all rows and all entries are as they should be."""
+
+    async def body(db: Database) -> None:
+        rng = random.Random(seed)
+        order = rng.sample(range(len(SHAPES)), 4)
+        for number in order:
+            ended = asyncio.Event()
+            noted: list[dict[int, int]] = [{}, {}]
+            await db.conn.execute("DELETE FROM R")
+            conns = [await db.at(0), await db.at(1)]
+            writers = [
+                asyncio.create_task(writer(conn, random.Random(f"{seed}/{number}/{n}"), ended, noted[n]))
+                for n, conn in enumerate(conns)
+            ]
+            await asyncio.sleep(0.5)
+            await db.conn.apply_schema(shape(number), allow_data_loss=True)
+            ended.set()
+            await asyncio.gather(*writers)
+            await expect_rows(db, noted)
+            await check(db)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_change_whose_server_dies_is_finished_by_the_other(seed: int) -> None:
+    async def body(db: Database) -> None:
+        rng = random.Random(seed)
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(300)])
+        for number in rng.sample(range(1, len(SHAPES)), 3):
+            one = await db.at(0)
+            change = asyncio.create_task(one.apply_schema(shape(number), allow_data_loss=True))
+            await asyncio.sleep(rng.random() * 1.5)
+            name = db.nodes.names[0]
+            db.world.crash(name)
+            await asyncio.gather(change, return_exceptions=True)
+            other = await db.at(1)
+            await other.apply_schema(shape(number), allow_data_loss=True)
+            db.world.restart(name)
+            await asyncio.sleep(3)
+            await check(db)
+            assert await rows(db, "SELECT count(*), sum(V) FROM R") == [(300, 300 * 299 // 2)]
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER, seed=seed)
