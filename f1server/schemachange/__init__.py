@@ -1,6 +1,36 @@
-"""Online, asynchronous schema change (Rae et al., VLDB 2013): which states an element passes, and in which order.
+"""Online, asynchronous schema change (Rae et al., VLDB 2013): a schema changes while all servers use it.
 
-:mod:`~f1server.schemachange.states` is figure 3 of the paper as a table, :mod:`~f1server.schemachange.plan` puts the
-changes of many elements into its rows, and :mod:`~f1server.schemachange.model` is the paper's formal model as code, by
-which tests show that these steps keep a database consistent and that none of them can be left out.
+The problem
+===========
+Servers learn of a new schema at different times, and nobody knows all of them. While some write under the old one and
+some under the new one, a server that has never heard of an index deletes a row and leaves its entry; one that has heard
+of NOT NULL finds rows without values that another has just written. Stopping everybody is no answer.
+
+The answer
+==========
+At most two neighbouring versions of the schema are in use at a time: leases see to that
+(:mod:`f1server.catalog.leases`), and data commits carry the end of their lease as a fence. And neighbouring versions
+never differ by more than servers can bear: elements pass through states in which they are maintained, but not read.
+
+* :mod:`~f1server.schemachange.states` is figure 3 of the paper as a table, :mod:`~f1server.schemachange.plan` puts the
+  changes of many elements into its rows, :mod:`~f1server.schemachange.diff` finds the elements that differ between two
+  schemas, and :mod:`~f1server.schemachange.edits` makes the versions.
+* :mod:`~f1server.schemachange.reorganiser` fills, validates and removes what old rows have or lack, between versions.
+* :mod:`~f1server.schemachange.jobs` keeps what is wanted, durably; :mod:`~f1server.schemachange.executor` carries it
+  out, whoever's job it was.
+* :mod:`~f1server.schemachange.model` is the paper's formal model as code, by which tests show that these steps keep a
+  database consistent and that none of them can be left out.
+
+Why it can be resumed anywhere
+==============================
+Nothing says how far a change is but the schema itself: the next step is planned from the states that the elements have
+now to those that are wanted. Every version that is written is one that all servers can work with for ever, so a change
+may stop, go on at another server, or turn back at any of them. Work on data is idempotent and is done again if its end
+was not noted. Two owners of a job cannot both write versions: each write expects the job's row as its owner left it.
+What a replaced owner still does to rows fills what is missing or removes what nobody uses: done twice, it is the same.
+
+Left out
+========
+The reorganiser runs at the owner, not on the slave pool; its progress over the keys is not kept, so that a new owner
+begins the walk again. Flat tables are not moved into hierarchies.
 """

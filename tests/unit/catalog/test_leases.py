@@ -12,7 +12,6 @@ from f1server.catalog.leases import Leased
 from f1server.catalog.schema import ElementState
 from f1server.catalog.store import SchemaStore, schema_key
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import Order
 from spanstore.testing.sim import run_sim
 from tests.unit.catalog.samples import PROTOS
 from tests.unit.catalog.servers import LEASE_US, Cluster
@@ -425,87 +424,6 @@ def test_an_index_that_cannot_be_filled_is_removed_again():
         assert a.work.done[-1][:2] == ("remove", "index i")
         a.work.fail = None
         await a.ddl("CREATE UNIQUE INDEX i ON t (b)")
-
-    sim(main)
-
-
-def test_what_a_dead_server_left_half_built_is_finished_by_another():
-    async def main(cluster):
-        a, b = cluster.server("a"), cluster.server("b")
-        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
-        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
-        while not a.work.done:
-            await asyncio.sleep(0.001)
-        task.cancel()
-        cluster.kill("a")
-        await a.changes.close()
-        error = await refused(Code.ALREADY_EXISTS, b.ddl("CREATE INDEX i ON t (b)"))
-        assert "DROP removes" not in error.message
-        assert (await b.store.load("default")).schema.table("t").index("i")
-        assert [done[:2] for done in b.work.done] == [("fill", "index i")]
-        assert [job.state for job in await b.changes.listed("default")] == ["done", "done"]
-
-    sim(main)
-
-
-def test_a_change_is_paused_resumed_and_cancelled():
-    async def main(cluster):
-        a, b = cluster.server("a"), cluster.server("b")
-        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
-        keeper = asyncio.create_task(b.changes.keep())
-        a.work.gate = asyncio.Event()
-        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
-        while not a.work.done:
-            await asyncio.sleep(0.001)
-        (job,) = [job for job in await b.changes.listed("default") if not job.ended]
-        await b.changes.order("default", job.number, Order.PAUSE)
-        await asyncio.sleep(3)
-        a.work.gate.set()
-        await asyncio.sleep(5)
-        assert [job.state for job in await b.changes.listed("default")] == ["done", "paused"]
-        assert not task.done()
-        await refused(Code.NOT_FOUND, b.changes.resume("default", 77))
-        await b.changes.resume("default", job.number)
-        await task
-        schema = (await a.store.load("default")).schema
-        assert schema.table("t").index("i").state is ElementState.PUBLIC
-        # The other way: back to where it came from, however far it is.
-        a.work.gate = asyncio.Event()
-        b.work.gate = a.work.gate
-        seen = len(a.work.done)
-        task = asyncio.create_task(a.ddl("CREATE INDEX j ON t (b)"))
-        while len(a.work.done) == seen:
-            await asyncio.sleep(0.001)
-        (job,) = [job for job in await b.changes.listed("default") if not job.ended]
-        await b.changes.order("default", job.number, Order.CANCEL)
-        await asyncio.sleep(3)
-        a.work.gate.set()
-        await refused(Code.CANCELLED, task)
-        assert [i.name for i in (await a.store.load("default")).schema.table("t").indexes] == ["i"]
-        keeper.cancel()
-
-    sim(main)
-
-
-def test_an_owner_that_was_replaced_writes_no_version():
-    async def main(cluster):
-        a, b = cluster.server("a"), cluster.server("b")
-        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
-        a.work.gate = asyncio.Event()
-        first = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
-        while not a.work.done:
-            await asyncio.sleep(0.001)
-        # It stands still: nobody hears of it, but it lives.
-        a.client.down = True
-        await asyncio.sleep(10)
-        await b.ddl("CREATE TABLE u (a INT64)")
-        versions = (await b.store.load("default")).schema.version
-        a.client.down = False
-        a.work.gate.set()
-        await first
-        await asyncio.sleep(5)
-        assert (await b.store.load("default")).schema.version == versions
-        assert [job.state for job in await b.changes.listed("default")] == ["done"] * 3
 
     sim(main)
 
