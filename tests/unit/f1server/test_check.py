@@ -415,8 +415,9 @@ def test_examples_are_bounded_and_counts_are_not() -> None:
 class Writers:
     """Statements of all kinds on all tables, through both servers, while a test does something else."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, pause_s: float = 0.01) -> None:
         self.db = db
+        self.pause_s = pause_s
         self.stopped = False
 
     async def __aenter__(self) -> None:
@@ -435,7 +436,7 @@ class Writers:
             except F1Error as error:
                 assert error.code in (Code.ALREADY_EXISTS, Code.FAILED_PRECONDITION, Code.ABORTED), error
             done += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self.pause_s)
         return done
 
     async def one(self, conn: f1.aio.Connection, a: int, done: int) -> None:
@@ -451,7 +452,7 @@ class Writers:
                 await conn.execute("INSERT INTO Kid VALUES (?, 9, ?)", (a, done))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_no_false_findings_while_the_database_is_written_to(seed: int) -> None:
     async def body(db: Database, schema: Schema) -> None:
         async with Writers(db):
@@ -459,6 +460,34 @@ def test_no_false_findings_while_the_database_is_written_to(seed: int) -> None:
                 result = await check(db, repair=round_ % 2 == 1)
                 assert found(result) == [], [g.examples for g in result.findings]
                 await asyncio.sleep(0.05)
+        assert found(await check(db)) == []
+
+    run(body, seed=seed)
+
+
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.long)])
+def test_indexes_that_come_and_go_give_no_finding_but_what_is_being_removed(seed: int) -> None:
+    """Whatever state an index is in at the check's timestamp, the schema of that moment says what it must have."""
+
+    async def body(db: Database, schema: Schema) -> None:
+        done = False
+
+        async def change() -> None:
+            await db.ddl("CREATE INDEX Other ON R (W, V)", "DROP INDEX Other")
+
+        async with Writers(db, pause_s=0.1):
+            changing = asyncio.create_task(change())
+            states: set[ElementState] = set()
+            while not done:
+                done = changing.done()
+                result = await check(db)
+                assert [item for item in found(result) if item[1] not in ("no table", "no index")] == []
+                await asyncio.sleep(0.05)
+                states |= {
+                    i.state for t in (await schema_of(db)).tables for i in t.indexes if i.name in ("Other", "Near")
+                }
+            await changing
+            assert len(states) > 1
         assert found(await check(db)) == []
 
     run(body, seed=seed)
