@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
-from spanstore.engine.keyspace import Subspace
+from spanstore.engine.keyspace import Subspace, outcome_key
 from spanstore.engine.memory import MemoryEngine
 from spanstore.group import checkpoint
 from spanstore.group.checkpoint import Installing, Item, Stage
@@ -30,16 +30,20 @@ from spanstore.txn.commands import (
     BeginMoveCmd,
     CedeCmd,
     ClearCmd,
+    CollectCmd,
     Command,
     CommitCmd,
     CopyStage,
     DecideCmd,
     DigestCmd,
+    GcOutcomesCmd,
     LockRecord,
     NewLeader,
     OwnCmd,
     PrepareCmd,
     Progress,
+    RaiseMarkCmd,
+    Removal,
     StageCmd,
     TxnRef,
     Write,
@@ -70,7 +74,10 @@ class Author:
         """Return the next entry's payload."""
         self._ts += self._rng.randint(1, 5)
         kind = self._rng.choice(
-            ("commit", "commit", "commit", "prepare", "prepare", "decide", "abort", "lead", "join", "move", "digest")
+            (
+                *("commit", "commit", "commit", "prepare", "prepare", "decide", "abort", "lead", "join", "move"),
+                *("digest", "mark", "collect", "collect", "forget"),
+            )
         )
         if kind == "join":
             self._version += 1
@@ -81,7 +88,8 @@ class Author:
         rng = self._rng
         match kind:
             case "commit":
-                return CommitCmd(self._again_or_new(), self._ts, self._writes(), (), 0)
+                participants = rng.choice(((), (), (2,)))
+                return CommitCmd(self._again_or_new(), self._ts, self._writes(), participants, 0)
             case "prepare":
                 txn = self._new()
                 self._prepared.append(txn)
@@ -98,10 +106,35 @@ class Author:
                 return self._script.pop(0)
             case "digest":
                 return DigestCmd(bytes((Subspace.DATA,)), bytes((Subspace.FINISHED + 1,)))
+            case "mark":
+                return RaiseMarkCmd(rng.randint(1, self._ts))
+            case "collect":
+                return self._collect()
+            case "forget":
+                return self._forget()
             case "abort":
                 return AbortCmd(self._again_or_new(), "test", self._ts)
             case _:
                 return NewLeader(1, "a", self._ts)
+
+    def _collect(self) -> Command:
+        """Versions of some keys go, also such as a pass of a leader would leave: replay must not depend on what."""
+        removed = []
+        for key in sorted(self._rng.sample(KEYS, self._rng.randint(0, 3))):
+            oldest_ts, newest_ts = sorted(self._rng.randint(1_000, self._ts) for _ in range(2))
+            removed.append(Removal(key, newest_ts, oldest_ts))
+        ended = self._rng.random() < 0.4
+        position = b"" if ended else bytes((Subspace.DATA,)) + self._rng.choice(KEYS)
+        return CollectCmd(tuple(removed), len(removed), 10, position, self._ts - 50, self._ts if ended else 0)
+
+    def _forget(self) -> Command:
+        """Records of what has ended, or is about to be decided once more, are candidates; each replica tests them."""
+        chosen = self._rng.sample(self._ended, min(len(self._ended), 4))
+        outcomes = tuple(sorted(outcome_key(GROUP, t.unique, t.anchor)[keyspace.PREFIX_BYTES :] for t in chosen))
+        finished = tuple(sorted(t.unique for t in chosen))
+        before_ts = self._rng.choice((self._ts, self._ts - 30, 10_000_000))
+        unsettled = self._rng.choice(((), (2,)))
+        return GcOutcomesCmd(before_ts, unsettled, outcomes, finished, self._rng.choice((b"", b"\x20")))
 
     def _moves(self) -> list[Command]:
         """A range goes, its rows are removed in pieces, and it comes back with other rows; or it does not."""

@@ -77,6 +77,9 @@ class _CoreCall:
         self._inbox: deque[bytes] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self._status: _CoreStatus | None = None
+        self._streams_responses = False
+        self._ending: Status | None = None
+        """The server's status, while messages that came before it are unread: the core tells it after them."""
         self._initial_metadata: MetadataTuple | None = None
         self._locally_cancelled = False
         self._callbacks: list[Callable[[], None]] = []
@@ -135,6 +138,7 @@ class _CoreCall:
         return await self._only_response()
 
     async def initiate_unary_stream(self, request: bytes, metadata: Iterable[Any], _census: object) -> None:
+        self._streams_responses = True
         if await self._open(metadata):
             self._send_all(request)
         await self.initial_metadata()
@@ -145,6 +149,7 @@ class _CoreCall:
         return await self._only_response()
 
     async def initiate_stream_stream(self, metadata: Iterable[Any], sent: Callable[[], None], _census: object) -> None:
+        self._streams_responses = True
         await self._open(metadata)
         sent()
         await self.initial_metadata()
@@ -169,6 +174,8 @@ class _CoreCall:
         message = self._inbox.popleft()
         if self._stream is not None:
             self._stream.down.consumed(len(message))
+        if self._ending is not None and not self._inbox:
+            self._finish(self._ending)
         return message
 
     # -- inside --
@@ -206,6 +213,8 @@ class _CoreCall:
             case Message(data):
                 self._inbox.append(data)
                 self._wake()
+            case Status() if self._streams_responses and self._inbox:
+                self._ending = frame
             case Status():
                 self._finish(frame)
             case Reset(reason):

@@ -45,6 +45,11 @@ class EchoServicer:
         finally:
             self.events.append("count over")
 
+    async def Fails(self, request, context):
+        async for item in self.Count(request, context):
+            yield item
+        await context.abort(grpc.StatusCode.DATA_LOSS, "lost")
+
     async def Join(self, requests, context):
         parts = [part async for part in requests]
         return b"".join(parts)
@@ -75,6 +80,7 @@ def add(servicer, server):
     handlers = {
         "Upper": grpc.unary_unary_rpc_method_handler(servicer.Upper),
         "Count": grpc.unary_stream_rpc_method_handler(servicer.Count),
+        "Fails": grpc.unary_stream_rpc_method_handler(servicer.Fails),
         "Join": grpc.stream_unary_rpc_method_handler(servicer.Join),
         "Chat": grpc.stream_stream_rpc_method_handler(servicer.Chat),
         "Raw": grpc.stream_stream_rpc_method_handler(servicer.Raw),
@@ -102,6 +108,7 @@ class EchoStub:
     def __init__(self, channel):
         self.Upper = channel.unary_unary(f"/{SERVICE}/Upper", _registered_method=True)
         self.Count = channel.unary_stream(f"/{SERVICE}/Count", _registered_method=True)
+        self.Fails = channel.unary_stream(f"/{SERVICE}/Fails", _registered_method=True)
         self.Join = channel.stream_unary(f"/{SERVICE}/Join", _registered_method=True)
         self.Chat = channel.stream_stream(f"/{SERVICE}/Chat", _registered_method=True)
         self.Raw = channel.stream_stream(f"/{SERVICE}/Raw", _registered_method=True)

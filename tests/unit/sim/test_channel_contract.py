@@ -118,6 +118,24 @@ async def a_response_stream_can_be_iterated_or_read(stub, servicer):
 
 
 @contract
+async def a_slow_reader_misses_nothing_of_a_stream_that_has_ended(stub, servicer):
+    for method, end in ((stub.Count, grpc.StatusCode.OK), (stub.Fails, grpc.StatusCode.DATA_LOSS)):
+        call = method(b"5")
+        assert await call.read() == b"0"
+        await eventually(lambda: servicer.events)
+        servicer.events.clear()
+        await asyncio.sleep(0.2)
+        assert not call.done()
+        assert [await call.read() for _ in range(4)] == [b"1", b"2", b"3", b"4"]
+        if end is grpc.StatusCode.OK:
+            assert await call.read() is aio.EOF
+        else:
+            with pytest.raises(aio.AioRpcError):
+                await call.read()
+        assert await call.code() is end
+
+
+@contract
 async def an_abandoned_response_stream_ends_its_generator(stub, servicer):
     call = stub.Count(b"100000")
     assert await call.read() == b"0"
