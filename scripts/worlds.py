@@ -87,8 +87,23 @@ def _cluster(bend: Callable[[Any], Any]) -> Callable[[int], float]:
     return _timed(run)
 
 
+def _dense(scenario: Any) -> Any:
+    """Half as long, with as many faults: clusters start and heal as before, and more of them run."""
+    return scenario.with_(
+        run_us=scenario.run_us // 2,
+        fault_interval_us=scenario.fault_interval_us // 2,
+        fault_duration_us=scenario.fault_duration_us // 2,
+    )
+
+
 def _moving(scenario: Any) -> Any:
-    return scenario.with_(moves_us=300_000)
+    return _dense(scenario).with_(moves_us=150_000)
+
+
+def _back(scenario: Any) -> Any:
+    from spanstore.testing.scenarios.aims import there_and_back
+
+    return there_and_back(scenario)
 
 
 def _absent(scenario: Any) -> Any:
@@ -174,9 +189,12 @@ _slaves = _tests(
 @_timed
 def _scans(seed: int) -> None:
     from spanstore.testing.sim import simulate
-    from tests.sim.test_scans import play_scans
+    from tests.sim.test_scans import SLOW_READER, play_scans, scan_across_moves
 
-    simulate(lambda world: play_scans(world, seed, seed % 3 > 0, seed % 3 > 1), seed)
+    if seed % 4 == 3:
+        simulate(lambda world: scan_across_moves(world, seed), seed, SLOW_READER)
+    else:
+        simulate(lambda world: play_scans(world, seed, seed % 4 > 0, seed % 4 > 1), seed)
 
 
 def _with(code: Sequence[str], *tests: str) -> tuple[str, ...]:
@@ -204,8 +222,9 @@ KINDS: Mapping[str, Kind] = {
             whole=False,
             batch=10,
         ),
-        Kind("transactions", "clusters under any faults", _cluster(lambda drawn: drawn), STORAGE_CODE, 2_000),
+        Kind("transactions", "clusters under any faults", _cluster(_dense), STORAGE_CODE, 2_000),
         Kind("moves", "the same while ranges split, merge and move", _cluster(_moving), STORAGE_CODE, 1_000),
+        Kind("back", "ranges move there and back, rows are deleted", _cluster(_back), STORAGE_CODE, 300),
         Kind("transfer", "replicas that were absent fetch the state", _cluster(_absent), STORAGE_CODE, 500),
         Kind("garbage", "versions and outcomes are collected", _garbage, _with(STORAGE_CODE, "test_garbage"), 200),
         Kind("scans", "scans under faults and moves", _scans, _with(STORAGE_CODE, "test_scans"), 300),

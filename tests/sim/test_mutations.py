@@ -27,6 +27,7 @@ QUICK = (
     ("own_before_cede", 0),
     ("last_rows_forgotten", 0),
     ("outcomes_forgotten", 0),
+    ("old_data_kept", 100),
 )
 
 

@@ -9,9 +9,11 @@ from f1common.encoding import tuple as tuples
 from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
 from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient, Write
+from spanstore.client.placement import submit_move, wait_for_move
+from spanstore.scan import cursor
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.scenarios.moves import Shuffler
-from spanstore.testing.sim import World, simulate
+from spanstore.testing.sim import NetConfig, World, WorldConfig, simulate
 from spanstore.testing.sim.nemesis import draw_config, draw_plan, play
 
 EVERYTHING = [KeyRange(tuples.encode((1,)), tuples.encode((30,)))]
@@ -126,6 +128,53 @@ def test_scans_under_faults(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "faulty"), [(200, False), (201, True)])
 def test_scans_while_ranges_move(seed: int, faulty: bool) -> None:
     simulate(lambda world: play_scans(world, seed, faulty, True), seed)
+
+
+async def scan_across_moves(world: World, seed: int) -> None:
+    """A scan is read so slowly that its range moves away and its rows are removed in its middle, several times."""
+    rng = random.Random(seed)
+    cluster = SimCluster(world, ClusterConfig(groups=2))
+    cluster.start()
+    env = world.add_client("client")
+    client = cluster.client(env)
+    await env.spawn(cluster.settle(client))
+    keys = [tuples.encode((1, n)) for n in range(60)]
+    start, end = tuples.encode((1,)), tuples.encode((2,))
+
+    async def move() -> None:
+        now = (await client.range_map(refresh=True)).group_of(keys[0])
+        job = await submit_move(client, start, end, 2 if now == 1 else 1)
+        await wait_for_move(client, job.number, timeout_s=30)
+
+    async def work() -> None:
+        await client.commit([Write(key, encode_row({1: bytes(2_000), 2: n})) for n, key in enumerate(keys)])
+        columns = [ScanColumn("v", "BYTES", number=1), ScanColumn("n", "INT64", number=2)]
+        scan = client.scan([KeyRange(start, end)], columns, batch_rows=rng.choice((1, 4)), timeout_s=60)
+        found: list[int] = []
+        pauses = set(rng.sample(range(5, 50), 3))
+        async for batch in scan:
+            found += batch.column("n").to_pylist()
+            if any(pause <= len(found) for pause in pauses):
+                pauses = {pause for pause in pauses if pause > len(found)}
+                await move()
+        assert found == list(range(len(keys)))
+
+    await env.spawn(work())
+
+
+SLOW_READER = WorldConfig(net=NetConfig(window_bytes=8_000))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_scan_goes_on_where_its_range_has_gone(seed: int) -> None:
+    simulate(lambda world: scan_across_moves(world, seed), seed, SLOW_READER)
+
+
+def test_views_without_what_was_given_away_are_seen_to_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that reads on in a group that has given the range away misses rows."""
+    monkeypatch.setattr(cursor, "check_view", lambda reader, plan: None)
+    with pytest.raises(AssertionError):
+        simulate(lambda world: scan_across_moves(world, 0), 0, SLOW_READER)
 
 
 def test_same_seed_is_the_same_run() -> None:

@@ -47,3 +47,27 @@ def quiet_absences(scenario: Scenario) -> Scenario:
         faults=(("absence", 1),),
         fault_interval_us=900_000,
     )
+
+
+def there_and_back(scenario: Scenario) -> Scenario:
+    """The same keys move there and back, while rows are deleted, and deletes are collected before they are back."""
+    return scenario.with_(
+        workload="register",
+        groups=2,
+        keys=4,
+        clients=2,
+        pause_us=50_000,
+        run_us=8_000_000,
+        moves_us=200_000,
+        shuttle=True,
+        lease_ms=300,
+        heartbeat_ms=40,
+        election_timeout_ms=140,
+        version_keep_ms=20,
+        clock_bound_us=0,
+        link_min_us=100,
+        link_mean_extra_us=150,
+        disk_min_us=100,
+        disk_mean_extra_us=200,
+        max_down=1,
+    )

@@ -9,7 +9,7 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
 from spanstore.client import SpanClient
 from spanstore.client.placement import cancel_move, merge_ranges, move_jobs, split_range, stored_map, submit_move
-from spanstore.placement.range_map import KEY_MAX, KEY_MIN, RangeMap
+from spanstore.placement.range_map import KEY_MAX, KEY_MIN, META_GROUP, RangeMap
 from spanstore.testing.checkers import Applied, Installed, Violation
 from spanstore.testing.cluster import SimCluster
 from spanstore.txn.commands import (
@@ -29,6 +29,7 @@ OWNERS = "owners"
 
 _SAMPLE_S = 0.005
 _QUIET_S = 0.1
+_SHUTTLE_S = 0.02
 
 
 class Shuffler:
@@ -85,6 +86,26 @@ class Shuffler:
             except F1Error:
                 pass
             await asyncio.sleep(_QUIET_S)
+
+
+class Shuttle(Shuffler):
+    """The first keys move to another group and back, again and again; some moves are cancelled on their way.
+
+    So a group gets what it had before, and has to have forgotten what it knew of that.
+    """
+
+    async def _change(self) -> None:
+        ranges, _ = await stored_map(self._client)
+        key = self._rng.choice(self._keys[:2])
+        now = ranges.lookup(key).group
+        target = next(group for group in self._groups if group not in (META_GROUP, now))
+        job = await submit_move(self._client, key, tuples.encode((*tuples.decode(key), "")), target)
+        self.moved += 1
+        if self._rng.random() < 0.2:
+            await asyncio.sleep(self._rng.uniform(0.0, 0.1))
+            await cancel_move(self._client, job.number)
+        while not all(job.ended for job in await move_jobs(self._client)):
+            await asyncio.sleep(_SHUTTLE_S)
 
 
 class OwnerWatch:

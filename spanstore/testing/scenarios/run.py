@@ -21,7 +21,7 @@ from spanstore.testing.history import Attempt, History, Status
 from spanstore.testing.scenarios import faults
 from spanstore.testing.scenarios.checks import LeaseWatch, check_decisions, check_replicas
 from spanstore.testing.scenarios.commits import CommitsWorkload
-from spanstore.testing.scenarios.moves import OwnerWatch, Shuffler, check_moves, check_owners, count_moves
+from spanstore.testing.scenarios.moves import OwnerWatch, Shuffler, Shuttle, check_moves, check_owners, count_moves
 from spanstore.testing.scenarios.scenario import Scenario
 from spanstore.testing.sim import Run, SimulationError, World, simulate
 from spanstore.testing.sim.world import NodeEnv
@@ -163,12 +163,13 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     leases = LeaseWatch(cluster)
     watching = asyncio.create_task(leases.run(), name="lease watch")
     owners = OwnerWatch(cluster, keys)
-    watching_owners = asyncio.create_task(owners.run(), name="owner watch")
+    watching_owners = asyncio.create_task(owners.run(), name="owner watch") if scenario.moves_us else None
     clients = _Clients(cluster, scenario, workload, history)
     clients.start(world)
     plan = faults.draw_plan(scenario, cluster.names, clients.names)
     start_us = world.now_us()
-    shuffler = Shuffler(kv.client, keys, cluster.groups, scenario.rng("moves"))
+    mover = Shuttle if scenario.shuttle else Shuffler
+    shuffler = mover(kv.client, keys, cluster.groups, scenario.rng("moves"))
     shuffling = admin.spawn(shuffler.run(scenario.moves_us, clients.stopping)) if scenario.moves_us else None
     await faults.play(world, cluster, plan)
     await world.sleep_us(max(0, start_us + scenario.run_us - world.now_us()))
@@ -187,7 +188,8 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     ops = history.ops
     world.trace("history", len(ops), [(op.status.value, op.ts) for op in ops], safe)
     watching.cancel()
-    watching_owners.cancel()
+    if watching_owners is not None:
+        watching_owners.cancel()
     ranges = await _bounded(admin.spawn(stored_map(kv.client)), "the range map cannot be read")
     violations = _check(cluster, workload, history, final)
     violations += check_owners(cluster, ranges[0]) + check_moves(cluster, cluster.first_map)

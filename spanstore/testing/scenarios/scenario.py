@@ -90,6 +90,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How often somebody splits, merges or moves ranges; 0: never."""
     balance: bool = False
     """Whether the load balancer is at work, and so eager that it has something to do."""
+    shuttle: bool = False
+    """The same few keys move to another group and back, instead of anything anywhere."""
 
     faults: tuple[tuple[str, int], ...] = ()
     fault_interval_us: int = 1_000_000

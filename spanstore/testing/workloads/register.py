@@ -55,7 +55,7 @@ class RegisterWorkload:
             if choice < 0.4:
                 op = await history.run(process, "read", strong_read(client, [key]))
             elif choice < 0.6:
-                value = None if rng.random() < 0.1 else self._value()
+                value = None if rng.random() < 0.4 else self._value()
                 op = await history.run(process, "write", _write(client, key, value))
             elif choice < 0.8:
                 op = await history.run(process, "replace", _replace(client, key, self._value()))
