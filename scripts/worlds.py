@@ -100,6 +100,10 @@ def _moving(scenario: Any) -> Any:
     return _dense(scenario).with_(moves_us=150_000)
 
 
+def _balanced(scenario: Any) -> Any:
+    return _dense(scenario).with_(balance=True)
+
+
 def _back(scenario: Any) -> Any:
     from spanstore.testing.scenarios.aims import there_and_back
 
@@ -225,6 +229,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("transactions", "clusters under any faults", _cluster(_dense), STORAGE_CODE, 2_000),
         Kind("moves", "the same while ranges split, merge and move", _cluster(_moving), STORAGE_CODE, 1_000),
         Kind("back", "ranges move there and back, rows are deleted", _cluster(_back), STORAGE_CODE, 300),
+        Kind("balance", "the load balancer at work", _cluster(_balanced), STORAGE_CODE, 200),
         Kind("transfer", "replicas that were absent fetch the state", _cluster(_absent), STORAGE_CODE, 500),
         Kind("garbage", "versions and outcomes are collected", _garbage, _with(STORAGE_CODE, "test_garbage"), 200),
         Kind("scans", "scans under faults and moves", _scans, _with(STORAGE_CODE, "test_scans"), 300),

@@ -163,7 +163,8 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     leases = LeaseWatch(cluster)
     watching = asyncio.create_task(leases.run(), name="lease watch")
     owners = OwnerWatch(cluster, keys)
-    watching_owners = asyncio.create_task(owners.run(), name="owner watch") if scenario.moves_us else None
+    moving = scenario.moves_us or scenario.balance
+    watching_owners = asyncio.create_task(owners.run(), name="owner watch") if moving else None
     clients = _Clients(cluster, scenario, workload, history)
     clients.start(world)
     plan = faults.draw_plan(scenario, cluster.names, clients.names)
