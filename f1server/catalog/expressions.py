@@ -4,7 +4,7 @@ DuckDB evaluates them later, bound by the SQL tier; here names are resolved and 
 another day or server is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 
 import sqlglot
 from sqlglot import exp
@@ -41,6 +41,15 @@ def column_references(sql: str, what: str) -> list[tuple[str, ...]]:
             shown = name or node.sql(dialect="postgres")
             raise F1Error(Code.INVALID_ARGUMENT, f"{what} uses {shown}, whose value changes: only immutable functions")
     return sorted({_parts(column) for column in expression.find_all(exp.Column)})
+
+
+def column_part(reference: Sequence[str], table: str, columns: Container[str]) -> int:
+    """Which part of a reference of a check names the column: 1 after the table's name, 0 otherwise.
+
+    ``columns`` are the table's, in lower case; where a column has the name of the table, it is the column.
+    """
+    first = reference[0].lower()
+    return int(len(reference) > 1 and first == table.lower() and first not in columns)
 
 
 def check_default(sql: str, kind: Kind, what: str) -> None:

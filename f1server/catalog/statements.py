@@ -212,7 +212,197 @@ class DropDatabase:
     at: Position = field(default=NOWHERE, compare=False)
 
 
-SchemaStatement = CreateTable | CreateIndex | CreateView | DropTable | DropIndex | DropView
+# ALTER. A table's actions are applied in the order in which they are written.
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """ADD COLUMN, with the constraints that stand behind the column."""
+
+    column: ColumnDef
+    uniques: tuple[UniqueDef, ...] = ()
+    checks: tuple[CheckDef, ...] = ()
+    foreign_keys: tuple[ForeignKeyDef, ...] = ()
+    if_not_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """DROP COLUMN; ``cascade``: with the indexes, constraints, locks and views that use it."""
+
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumnType:
+    """ALTER COLUMN ... TYPE."""
+
+    name: str
+    type: ColumnType
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetNotNull:
+    """ALTER COLUMN ... SET NOT NULL."""
+
+    name: str
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropNotNull:
+    """ALTER COLUMN ... DROP NOT NULL."""
+
+    name: str
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """ALTER COLUMN ... SET DEFAULT: for rows that are inserted from now on."""
+
+    name: str
+    sql: str
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropDefault:
+    """ALTER COLUMN ... DROP DEFAULT."""
+
+    name: str
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTracked:
+    """ALTER COLUMN ... SET TRACKED, SET NOT TRACKED: is the column part of the change history?"""
+
+    name: str
+    untracked: bool
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """RENAME TO."""
+
+    to: str
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """RENAME COLUMN ... TO."""
+
+    name: str
+    to: str
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AddCheck:
+    """ADD CHECK."""
+
+    definition: CheckDef
+
+
+@dataclass(frozen=True, slots=True)
+class AddForeignKey:
+    """ADD FOREIGN KEY."""
+
+    definition: ForeignKeyDef
+
+
+@dataclass(frozen=True, slots=True)
+class AddUnique:
+    """ADD UNIQUE."""
+
+    definition: UniqueDef
+
+
+@dataclass(frozen=True, slots=True)
+class AddLock:
+    """ADD LOCK."""
+
+    definition: LockDef
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint:
+    """DROP CONSTRAINT: a check, a foreign key, a unique constraint or a lock; ``cascade``: what needs it, too."""
+
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """SET (change_history = ...), SET ON DELETE ...; None: stays as it is."""
+
+    cascade: bool | None = None
+    untracked: bool | None = None
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+ColumnAction = AlterColumnType | SetNotNull | DropNotNull | SetDefault | DropDefault | SetTracked
+"""What ALTER COLUMN does to one column."""
+
+TableAction = (
+    AddColumn
+    | DropColumn
+    | ColumnAction
+    | RenameTable
+    | RenameColumn
+    | AddCheck
+    | AddForeignKey
+    | AddUnique
+    | AddLock
+    | DropConstraint
+    | SetOptions
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE."""
+
+    name: str
+    actions: tuple[TableAction, ...]
+    if_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterIndex:
+    """ALTER INDEX ... RENAME TO."""
+
+    name: str
+    to: str
+    if_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterView:
+    """ALTER VIEW ... RENAME TO."""
+
+    name: str
+    to: str
+    if_exists: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
+Alteration = AlterTable | AlterIndex | AlterView
+
+SchemaStatement = CreateTable | CreateIndex | CreateView | DropTable | DropIndex | DropView | Alteration
 """Statements that change the schema of one database."""
 
 DdlStatement = SchemaStatement | CreateDatabase | DropDatabase

@@ -1,6 +1,6 @@
 """How the schema compiler builds one table, and a foreign key; the rules that both and the compiler use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,12 +12,13 @@ from f1server.catalog.schema import (
     ColumnType,
     ElementState,
     ForeignKey,
+    Index,
     Kind,
     LockColumn,
     Schema,
     Table,
 )
-from f1server.catalog.statements import CheckDef, ColumnDef, CreateTable, ForeignKeyDef, LockDef, Position
+from f1server.catalog.statements import CheckDef, ColumnDef, CreateTable, ForeignKeyDef, LockDef, Position, UniqueDef
 from f1server.catalog.types import HIDDEN_KEY, RESERVED_PREFIX
 
 NewId = Callable[[], int]
@@ -49,7 +50,7 @@ def names_taken(schema: Schema) -> set[str]:
 
 def check_new_name(schema: Schema, name: str, at: Position) -> None:
     """Raise F1Error ALREADY_EXISTS for a name that is taken, INVALID_ARGUMENT for a reserved one."""
-    _refuse_reserved(name, at)
+    refuse_reserved(name, at)
     lower = name.lower()
     if lower not in names_taken(schema):
         return
@@ -70,7 +71,8 @@ def _half_built(schema: Schema, lower: str) -> str:
     return "" if ready else ", which is being built or dropped; DROP removes one that was left behind"
 
 
-def _refuse_reserved(name: str, at: Position) -> None:
+def refuse_reserved(name: str, at: Position) -> None:
+    """Raise F1Error INVALID_ARGUMENT for a name that is the database's own."""
     if name.lower().startswith(RESERVED_PREFIX):
         raise at.error(Code.INVALID_ARGUMENT, f"names that begin with {RESERVED_PREFIX} are reserved: {name}")
 
@@ -89,14 +91,15 @@ def build_table(schema: Schema, statement: CreateTable, table_id: int, new_id: N
     parent = located(statement.at, lambda: schema.table(statement.parent)) if statement.parent else None
     if parent is not None and len(schema.ancestors(parent)) >= MAX_DEPTH:
         raise statement.at.error(Code.INVALID_ARGUMENT, f"tables are interleaved at most {MAX_DEPTH} deep")
-    columns = [_build_column(schema, definition, new_id) for definition in statement.columns]
+    columns = [build_column(schema, definition, new_id) for definition in statement.columns]
     _refuse_twins([(d.name, d.at) for d in statement.columns], "column")
+    _refuse_twins(_named_constraints(statement), "constraint")
     by_name = {column.name.lower(): column for column in columns}
     if statement.key is None:
         key, hidden = _hidden_key(statement, parent, by_name, new_id)
         columns.append(hidden)
     else:
-        key = _find_columns(statement, statement.key, by_name, "the primary key")
+        key = _find_columns(statement.name, statement.at, statement.key, by_name, "the primary key")
     _check_key(statement, parent, key)
     key_ids = tuple(column.id for column in key)
     columns = [_required(c) if c.id in key_ids else c for c in columns]
@@ -117,8 +120,9 @@ def _no_renames(at: Position) -> F1Error:
     return at.error(Code.FAILED_PRECONDITION, "RENAMED FROM: renames come with online schema change")
 
 
-def _build_column(schema: Schema, definition: ColumnDef, new_id: NewId) -> Column:
-    _refuse_reserved(definition.name, definition.at)
+def build_column(schema: Schema, definition: ColumnDef, new_id: NewId) -> Column:
+    """Build a column. Raises F1Error NOT_FOUND, INVALID_ARGUMENT with the place in the source."""
+    refuse_reserved(definition.name, definition.at)
     if definition.renamed_from:
         raise _no_renames(definition.at)
     if definition.type.kind is Kind.PROTO:
@@ -153,11 +157,13 @@ def _refuse_twins(names: Sequence[tuple[str, Position]], what: str, where: str =
         seen.add(name.lower())
 
 
-def _find_columns(statement: CreateTable, names: Sequence[str], by_name: dict[str, Column], where: str) -> list[Column]:
+def _find_columns(
+    table: str, at: Position, names: Sequence[str], by_name: Mapping[str, Column], where: str
+) -> list[Column]:
     for name in names:
         if name.lower() not in by_name:
-            raise statement.at.error(Code.NOT_FOUND, f"{where} names {name}, which is no column of {statement.name}")
-    _refuse_twins([(name, statement.at) for name in names], "column", f" in {where}")
+            raise at.error(Code.NOT_FOUND, f"{where} names {name}, which is no column of {table}")
+    _refuse_twins([(name, at) for name in names], "column", f" in {where}")
     return [by_name[name.lower()] for name in names]
 
 
@@ -220,64 +226,96 @@ def _check_key(statement: CreateTable, parent: Table | None, key: Sequence[Colum
             )
 
 
-def _build_checks(statement: CreateTable, by_name: dict[str, Column], new_id: NewId) -> tuple[Check, ...]:
-    taken = {definition.name.lower() for definition in statement.checks if definition.name}
-    _refuse_twins([(d.name, d.at) for d in statement.checks if d.name], "constraint")
+# Constraints and locks, whose names are one space in each table.
+
+
+def constraints(table: Table) -> tuple[Check | ForeignKey | LockColumn | Index, ...]:
+    """Return the table's checks, foreign keys, locks and unique indexes, in whatever state."""
+    unique = [index for index in table.indexes if index.unique]
+    return (*table.checks, *table.foreign_keys, *table.locks, *unique)
+
+
+def constraint_names(table: Table) -> set[str]:
+    """Return the names of the table's :func:`constraints`, in lower case."""
+    return {constraint.name.lower() for constraint in constraints(table)}
+
+
+def _named_constraints(statement: CreateTable) -> list[tuple[str, Position]]:
+    definitions: tuple[CheckDef | ForeignKeyDef | UniqueDef | LockDef, ...] = (
+        *statement.checks,
+        *statement.foreign_keys,
+        *statement.uniques,
+        *statement.locks,
+    )
+    return [(definition.name, definition.at) for definition in definitions if definition.name]
+
+
+def _build_checks(statement: CreateTable, by_name: Mapping[str, Column], new_id: NewId) -> tuple[Check, ...]:
+    taken = {name.lower() for name, _ in _named_constraints(statement)}
     checks: list[Check] = []
     for definition in statement.checks:
-        name, n = definition.name or f"{statement.name}_check", 0
-        while not definition.name and name.lower() in taken:
-            n += 1
-            name = f"{statement.name}_check{n}"
-        taken.add(name.lower())
-        _check_condition(statement, definition, by_name)
-        checks.append(Check(new_id(), name, definition.sql))
+        checks.append(build_check(statement.name, definition, by_name, () if definition.name else taken, new_id))
+        taken.add(checks[-1].name.lower())
     return tuple(checks)
 
 
-def _check_condition(statement: CreateTable, definition: CheckDef, by_name: dict[str, Column]) -> None:
+def build_check(
+    table: str, definition: CheckDef, by_name: Mapping[str, Column], taken: Collection[str], new_id: NewId
+) -> Check:
+    """Build a check; ``by_name``: the table's columns by lower-case name, ``taken``: names of its constraints.
+
+    Raises F1Error ALREADY_EXISTS, NOT_FOUND, INVALID_ARGUMENT with the place in the source.
+    """
+    if definition.name.lower() in taken:
+        raise definition.at.error(Code.ALREADY_EXISTS, f"there is a constraint {definition.name} already")
+    _check_condition(table, definition, by_name)
+    return Check(new_id(), definition.name or _free_constraint(taken, f"{table}_check"), definition.sql)
+
+
+def _check_condition(table: str, definition: CheckDef, by_name: Mapping[str, Column]) -> None:
     references = located(definition.at, lambda: expressions.column_references(definition.sql, "the CHECK"))
     for reference in references:
-        qualified = len(reference) > 1 and reference[0].lower() == statement.name.lower()
-        parts = reference[1:] if qualified and reference[0].lower() not in by_name else reference
+        parts = reference[expressions.column_part(reference, table, by_name) :]
         column = by_name.get(parts[0].lower())
         if column is None:
             raise definition.at.error(
-                Code.NOT_FOUND, f"the CHECK uses {'.'.join(reference)}, which is no column of {statement.name}"
+                Code.NOT_FOUND, f"the CHECK uses {'.'.join(reference)}, which is no column of {table}"
             )
         if len(parts) > 1 and column.type.kind is not Kind.PROTO:
             raise definition.at.error(Code.INVALID_ARGUMENT, f"{column.name} is no proto column: it has no fields")
 
 
 def _build_locks(
-    statement: CreateTable, by_name: dict[str, Column], key_ids: Sequence[int], new_id: NewId
+    statement: CreateTable, by_name: Mapping[str, Column], key_ids: Sequence[int], new_id: NewId
 ) -> tuple[LockColumn, ...]:
-    _refuse_twins([(definition.name, definition.at) for definition in statement.locks], "lock")
-    covered: dict[int, str] = {}
     locks: list[LockColumn] = []
     for definition in statement.locks:
-        locks.append(LockColumn(new_id(), definition.name, _lock_columns(statement, definition, by_name, key_ids)))
-        for column_id in locks[-1].column_ids:
-            if column_id in covered:
-                raise definition.at.error(
-                    Code.INVALID_ARGUMENT,
-                    f"a column has one lock: not {covered[column_id]} and {definition.name}",
-                )
-            covered[column_id] = definition.name
+        locks.append(build_lock(statement.name, definition, by_name, key_ids, locks, new_id))
     return tuple(locks)
 
 
-def _lock_columns(
-    statement: CreateTable, definition: LockDef, by_name: dict[str, Column], key_ids: Sequence[int]
-) -> tuple[int, ...]:
-    _refuse_reserved(definition.name, definition.at)
+def build_lock(
+    table: str,
+    definition: LockDef,
+    by_name: Mapping[str, Column],
+    key_ids: Sequence[int],
+    others: Sequence[LockColumn],
+    new_id: NewId,
+) -> LockColumn:
+    """Build a lock beside ``others``. Raises F1Error NOT_FOUND, INVALID_ARGUMENT with the place in the source."""
+    refuse_reserved(definition.name, definition.at)
     if definition.name.lower() in by_name:
         raise definition.at.error(Code.INVALID_ARGUMENT, f"the lock {definition.name} has the name of a column")
-    columns = _find_columns(statement, definition.columns, by_name, f"the lock {definition.name}")
+    columns = _find_columns(table, definition.at, definition.columns, by_name, f"the lock {definition.name}")
     for column in columns:
         if column.id in key_ids:
             raise definition.at.error(Code.INVALID_ARGUMENT, f"{column.name} is part of the key, which never changes")
-    return tuple(column.id for column in columns)
+        cover = next((lock.name for lock in others if column.id in lock.column_ids), "")
+        if cover:
+            raise definition.at.error(
+                Code.INVALID_ARGUMENT, f"a column has one lock: {column.name} not {cover} and {definition.name}"
+            )
+    return LockColumn(new_id(), definition.name, tuple(column.id for column in columns))
 
 
 # Foreign keys.
@@ -299,7 +337,7 @@ def build_foreign_key(schema: Schema, table: Table, definition: ForeignKeyDef, n
     pairs = {b.id: a for a, b in zip(own, theirs, strict=True)}
     if len(pairs) != len(own) or len({a.id for a in own}) != len(own):
         raise definition.at.error(Code.INVALID_ARGUMENT, "a foreign key has a column twice")
-    order = _referenced_key(target, pairs)
+    order = referenced_key(target, pairs)
     if order is None:
         shown = ", ".join(c.name for c in theirs)
         raise definition.at.error(
@@ -313,24 +351,25 @@ def build_foreign_key(schema: Schema, table: Table, definition: ForeignKeyDef, n
                 Code.INVALID_ARGUMENT,
                 f"{table.name}.{a.name} is {a.type.sql()}, but {target.name}.{b.name} is {b.type.sql()}",
             )
-    name = definition.name or _free_constraint(table, "_".join([table.name, *(c.name for c in own), "fkey"]))
-    if definition.name and name.lower() in {key.name.lower() for key in table.foreign_keys}:
-        raise definition.at.error(Code.ALREADY_EXISTS, f"there are two constraints {name}")
+    taken = constraint_names(table)
+    if definition.name.lower() in taken:
+        raise definition.at.error(Code.ALREADY_EXISTS, f"there is a constraint {definition.name} already")
+    name = definition.name or _free_constraint(taken, "_".join([table.name, *(c.name for c in own), "fkey"]))
     return ForeignKey(new_id(), name, tuple(pairs[i].id for i in order), target.id, order)
 
 
-def _referenced_key(target: Table, pairs: dict[int, Column]) -> tuple[int, ...] | None:
+def referenced_key(target: Table, column_ids: Collection[int]) -> tuple[int, ...] | None:
+    """Return the key of ``target`` that consists of these columns, in its order; None: they are no key."""
     candidates = [target.key_column_ids]
     candidates += [
         tuple(p.column_id for p in i.parts)
         for i in target.indexes
         if i.unique and i.state is ElementState.PUBLIC and not any(p.path for p in i.parts)
     ]
-    return next((key for key in candidates if len(key) == len(pairs) and set(key) == set(pairs)), None)
+    return next((key for key in candidates if len(key) == len(column_ids) and set(key) == set(column_ids)), None)
 
 
-def _free_constraint(table: Table, wanted: str) -> str:
-    taken = {key.name.lower() for key in table.foreign_keys}
+def _free_constraint(taken: Collection[str], wanted: str) -> str:
     name, n = wanted, 0
     while name.lower() in taken:
         n += 1
@@ -358,7 +397,6 @@ def foreign_keys_without_index(schema: Schema, table: Table) -> list[tuple[Table
         for key in holder.foreign_keys:
             if key.referenced_table_id != table.id or (holder, key) in lost:
                 continue
-            targets = {i: table.by_id[i] for i in key.referenced_column_ids}
-            if _referenced_key(table, targets) is None:
+            if referenced_key(table, key.referenced_column_ids) is None:
                 lost.append((holder, key))
     return lost

@@ -209,7 +209,8 @@ def _ddl(source: Tokens) -> SchemaChangeStatement:
     found = parse_ddl(before + source.text[start : source.tokens[-1].end + 1])
     if len(found) != 1:
         raise source.error(0, "expected one statement")
-    tag = f"{source.word(0)} {type(found[0]).__name__.removeprefix('Create').removeprefix('Drop').upper()}"
+    verb = source.word(0)
+    tag = f"{verb} {type(found[0]).__name__.removeprefix(verb.capitalize()).upper()}"
     return SchemaChangeStatement(source.text, tag, found[0])
 
 
