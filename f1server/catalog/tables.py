@@ -117,7 +117,10 @@ def build_table(schema: Schema, statement: CreateTable, table_id: int, new_id: N
 
 
 def _no_renames(at: Position) -> F1Error:
-    return at.error(Code.FAILED_PRECONDITION, "RENAMED FROM: renames come with online schema change")
+    return at.error(
+        Code.FAILED_PRECONDITION,
+        "RENAMED FROM is not possible yet: rename with ALTER TABLE ... RENAME, then leave it out of the source",
+    )
 
 
 def build_column(schema: Schema, definition: ColumnDef, new_id: NewId) -> Column:

@@ -27,7 +27,10 @@ def test_its_statements_run_in_order():
         "CampaignByBudget": False,
         "CampaignByName": True,
     }
-    assert [i.name for i in schema.table("Invoice").indexes] == [
+    invoice = schema.table("Invoice")
+    assert [(c.name, c.type.sql()) for c in invoice.columns][3:] == [("Amount", "DECIMAL(12, 2)")]
+    assert [[x.name for x in found] for found in (invoice.checks, invoice.locks)] == [["Invoice_check"], []]
+    assert [i.name for i in invoice.indexes] == [
         "Invoice_CustomerId_fkey_idx",
         "Invoice_CustomerId_CampaignId_fkey_idx",
     ]
