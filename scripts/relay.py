@@ -77,8 +77,8 @@ class Relay:
                 await self._carried(source, target)
                 writer.write(data)
                 await writer.drain()
-        except OSError:
-            pass  # one end broke; the other is told
+        except (OSError, RuntimeError):
+            pass  # one end broke (the latter is what uvloop says of an end that is closed); the other is told
         await self._carried(source, target)  # an end, too, is told by packets
         writer.close()
 

@@ -58,10 +58,10 @@ def _files(root: Path, pattern: str) -> list[Path]:
     return [path for path in found if not path.relative_to(root).as_posix().startswith(NOT_RUN)]
 
 
-def _core(module: str, name: str) -> Callable[[int], float]:
+def _core(module: str, name: str, **length: int) -> Callable[[int], float]:
     def run(seed: int) -> float:
         world = getattr(importlib.import_module(f"spanstore.testing.{module}"), name)(seed)
-        world.run()
+        world.run(**length)
         return float(world.time / 1e6)
 
     return run
@@ -211,7 +211,7 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "core",
             "one Paxos group: its state machines alone",
-            _core("paxos_world", "World"),
+            _core("paxos_world", "World", leases=6),
             CORE_CODE,
             20_000,
             whole=False,

@@ -188,6 +188,7 @@ class MembersWorld(World):
         node.replica = None
         node.life += 1
         node.disk = Disk()
+        self.ruling.discard(node.name)
 
     def can_lose(self, name: str) -> bool:
         """Tell whether every configuration that may count keeps a majority whose disks were never lost."""

@@ -57,6 +57,8 @@ class World:
         self.load = int(self.lease / self.choose("load", (4, 10, 30)))
         self.blocked: set[tuple[str, str]] = set()
         # Checkers.
+        self.ruling: set[str] = set()
+        """The nodes whose replica leads, or believes so."""
         self.leaders: dict[Ballot, str] = {}
         self.seen: dict[tuple[int, Ballot], tuple[bytes, Ballot | None]] = {}
         self.chosen: dict[int, LogEntry] = {}
@@ -152,6 +154,7 @@ class World:
             node.disk.write(job.effects, job.applied, job.configuration)
         node.replica = None
         node.life += 1
+        self.ruling.discard(name)
 
     def heal(self) -> None:
         self.healed = True
@@ -311,6 +314,10 @@ class World:
                 due = max(due, node.jobs[-1].due)
             node.jobs.append(Job(effects, node.applied, due, node.configuration))
             self.at(due - self.time, self.finish, node.name, node.life)
+        if replica.role is Role.LEADER:
+            self.ruling.add(node.name)
+        else:
+            self.ruling.discard(node.name)
         self.schedule(node, max(1, (replica.next_wakeup(now) - now.boot_us) * 101 // 100))
 
     def schedule(self, node: Node, delay: int) -> None:
@@ -409,8 +416,8 @@ class World:
     # The checkers.
 
     def check_leases(self) -> None:
-        leaders = [node for node in self.nodes.values() if node.replica and node.replica.role is Role.LEADER]
-        if len(leaders) > 1:
+        if len(self.ruling) > 1:
+            leaders = [self.nodes[name] for name in sorted(self.ruling)]
             self.rivals += 1
             holders = [n.name for n in leaders if n.replica and n.replica.lease_valid(n.now(self.time).boot_us)]
             require(len(holders) <= 1, f"two leases at once: {holders}")
