@@ -85,6 +85,7 @@ class F1Process:
             Identity(config.server.name, config.server.zone, _version(), tuple(storage)),
             client=self.client,
             leases=self.leases,
+            store=self._store,
             changes=self._changes,
             committer=committer,
             pessimistic=pessimistic,

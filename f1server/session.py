@@ -15,6 +15,7 @@ from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Column, Schema
+from f1server.catalog.store import SchemaStore
 from f1server.check.checker import Checker
 from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
 from f1server.cursors import Cursors, one_batch
@@ -68,6 +69,7 @@ class Frontend:
         *,
         client: SpanClient,
         leases: SchemaLeases,
+        store: SchemaStore,
         changes: SchemaChanges,
         committer: Committer,
         pessimistic: PessimisticTransactions,
@@ -82,6 +84,7 @@ class Frontend:
         self._pool = pool
         self._client = client
         self._leases = leases
+        self._store = store
         self._changes = changes
         self._committer = committer
         self._pessimistic = pessimistic
@@ -181,6 +184,8 @@ class Frontend:
         timestamp = request.timestamp or txn.read_ts
         if not timestamp:
             timestamp = leased.checked(await self.read_timestamp(txn.kind))
+        if timestamp < schema.commit_ts and (request.timestamp or txn.kind == pb.SNAPSHOT):
+            schema = await self._store.at(schema, timestamp)
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(

@@ -34,7 +34,7 @@ from f1server.exec.spill import spill_folder
 from f1server.history.table import with_history
 from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.explain import as_text, explain, explain_distributed
-from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare
+from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare, read_timestamp
 from f1server.plan.statements import (
     DmlStatement,
     ExplainStatement,
@@ -246,11 +246,17 @@ class SqlRunner:
     async def _started(self, request: SqlRequest, statement: QueryStatement) -> tuple[Schema, RowReader, "_Ran"]:
         """Start a query in its transaction, as of its moment."""
         leased = await self._leases.current(request.database)
+        now_us = self._clock.sample().tt.latest
+        snapshot_ts = request.read_ts if request.kind == "SNAPSHOT" else 0
+        past_ts = read_timestamp(statement.as_of, request.params, now_us) or snapshot_ts
+        present = leased.schema
+        if 0 < past_ts < present.commit_ts:
+            leased = replace(leased, schema=await self._store.at(present, past_ts))
         schema = leased.schema
-        query = await self._bind(schema, statement, request.params)
+        query = await self._bind(schema, statement, request.params, now_us, keep=schema is present)
         reader = await self._reader(request, leased, query.bound.as_of)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
-            query = await self._bind(readable, statement, request.params, keep=False)
+            query = await self._bind(readable, statement, request.params, now_us, keep=False)
         try:
             return schema, reader, await self._run(request, query, reader)
         except F1Error:
@@ -287,7 +293,7 @@ class SqlRunner:
         return await self._dist.choose(query.text, query.prepared, query.bound, request.params, query.bound.now_us)
 
     async def _bind(
-        self, schema: Schema, statement: QueryStatement, params: Sequence[Value], *, keep: bool = True
+        self, schema: Schema, statement: QueryStatement, params: Sequence[Value], now_us: int, *, keep: bool = True
     ) -> "_Query":
         shown = with_history(schema)
         kept = self._plans.get(shown, statement.sql) if keep else None
@@ -299,7 +305,6 @@ class SqlRunner:
         plan = kept if isinstance(kept, Prepared) else await self._beside(statement.sql, prepared)
         if keep and plan is not kept:
             self._plans.put(shown, statement.sql, plan)
-        now_us = self._clock.sample().tt.latest
         bound = await self._beside(statement.sql, lambda: plan.bind(params, now_us))
         return _Query(statement.sql, plan, bound)
 
@@ -456,7 +461,7 @@ class SqlRunner:
             now_us = self._clock.sample().tt.latest
             plan = explain(prepare_dml(with_history(schema), inner).bind(request.params, now_us))
         else:
-            query = await self._bind(schema, inner, request.params)
+            query = await self._bind(schema, inner, request.params, self._clock.sample().tt.latest)
             choice = await self._choose(request, query)
             if isinstance(choice, str):
                 plan = explain(query.bound, choice)

@@ -43,6 +43,7 @@ SYSTEM_TABLE = 0
 DEFAULT_DATABASE = "default"
 _FIRST_ID = 1
 _ATTEMPTS = 40
+_PAST_SCHEMAS = 20
 
 _VERSION, _ADDRESS, _LEASE_US, _OLD_VERSION, _OLD_UNTIL = 1, 2, 3, 4, 5
 
@@ -147,6 +148,8 @@ class SchemaStore:
         self._client = client
         self._clock = clock
         self._sleep = sleep
+        self._past: dict[tuple[str, int], Schema] = {}
+        """Schemas that snapshots have been read with, by database and commit timestamp."""
 
     # ------------------------------------------------------------------ reading
 
@@ -186,6 +189,22 @@ class SchemaStore:
         live = {str(tuples.decode(row.key)[2]) for row in databases}
         found = {str(tuples.decode(row.key)[2]): decode_schema(row.value, row.ts) for row in schemas}
         return {name: found[name] for name in sorted(live & found.keys())}
+
+    async def at(self, present: Schema, timestamp: int) -> Schema:
+        """Return the schema as it was at ``timestamp``, for those who read as of then; ``present`` is a later one.
+
+        Before the database was made, that is an empty one. Raises what the storage client raises, SNAPSHOT_TOO_OLD too.
+        """
+        row = (await self._client.read([schema_key(present.database)], timestamp=timestamp)).versions[0]
+        if row is None or row.value is None:
+            return Schema(present.database)
+        known = self._past.get((present.database, row.ts))
+        if known is None:
+            known = decode_schema(row.value, row.ts)
+            self._past[present.database, row.ts] = known
+            while len(self._past) > _PAST_SCHEMAS:
+                self._past.pop(next(iter(self._past)))
+        return known
 
     async def databases(self) -> list[str]:
         """Return the names of all databases, ascending."""

@@ -98,7 +98,7 @@ class Prepared:
         scans = planned_scans(planning.tables)
         sql, bound = self.template.fill(params, now_us, lambda name, value: message_bytes(self.schema, name, value))
         picks = self.shape.picks if planning.point else None
-        as_of = self._as_of(params, now_us)
+        as_of = None if self.as_of is None else _timestamp_of(self.as_of, params, now_us)
         return BoundQuery(
             self.schema, sql, bound, scans, self.functions, self.columns, picks, as_of, self.locking, now_us
         )
@@ -123,16 +123,25 @@ class Prepared:
         numbers = [v for v in values if isinstance(v, int) and v >= 0]
         return sum(numbers) if len(numbers) == len(values) else None
 
-    def _as_of(self, params: Sequence[object], now_us: int) -> int | None:
-        if self.as_of is None:
-            return None
-        number = evaluate(self.as_of, Kind.INT64, params, now_us)
-        if isinstance(number, int) and not isinstance(number, bool):
-            return number
-        value = evaluate(self.as_of, Kind.TIMESTAMP, params, now_us)
-        if isinstance(value, Timestamp):
-            return value.us
+
+def read_timestamp(as_of: exp.Expr | None, params: Sequence[object], now_us: int) -> int:
+    """Return the timestamp that AS OF names, 0 without one. Raises F1Error INVALID_ARGUMENT."""
+    if as_of is None:
+        return 0
+    time = constant(as_of.copy())
+    if time is None:
         raise _bad_time()
+    return _timestamp_of(time, params, now_us)
+
+
+def _timestamp_of(time: Constant, params: Sequence[object], now_us: int) -> int:
+    number = evaluate(time, Kind.INT64, params, now_us)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
+    value = evaluate(time, Kind.TIMESTAMP, params, now_us)
+    if isinstance(value, Timestamp):
+        return value.us
+    raise _bad_time()
 
 
 def planned_scans(tables: Sequence[TablePlan]) -> tuple[PlannedScan, ...]:

@@ -81,17 +81,12 @@ def _compare(what: str, expected: Stored, found: Stored) -> list[Violation]:
     return [Violation(INDEXES, message)]
 
 
-_LEFT_OVER = ("no table", "no index")
-"""What a removal that failed leaves behind of dropped elements, whose ids are never used again."""
-
-
 async def check_consistency(conn: f1.aio.Connection) -> list[Violation]:
-    """Check with ``f1 check`` that the database is consistent with its schema, but for what drops leave over."""
+    """Check with ``f1 check`` that the database is consistent with its schema."""
     result = await check_database(conn.session, examples=3)
     return [
         Violation(CONSISTENCY, f"{g.count} times {g.kind} in {g.table} {g.element}, such as {g.examples}")
         for g in result.findings
-        if g.kind not in _LEFT_OVER
     ]
 
 

@@ -122,7 +122,7 @@ async def starts(given: Servers, sql: str, other: str, rng: random.Random) -> St
     (statement,) = parse(sql)
     assert isinstance(statement, QueryStatement)
     schema = (await given.f1.leases.current("default")).schema
-    query = await runner._bind(schema, statement, ())
+    query = await runner._bind(schema, statement, (), given.f1.client.strong_timestamp())
     assert runner._dist is not None
     plan = await runner._dist.choose(
         "/*+ DISTRIBUTED */", query.prepared, query.bound, (), given.f1.client.strong_timestamp()

@@ -269,3 +269,28 @@ def test_a_change_whose_server_dies_is_finished_by_the_other(seed: int) -> None:
             assert await rows(db, "SELECT count(*), sum(V) FROM R") == [(300, 300 * 299 // 2)]
 
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER, seed=seed)
+
+
+def test_a_snapshot_is_read_with_the_schema_that_it_had() -> None:
+    wide = "A INT64 NOT NULL, V INT64, W STRING, PRIMARY KEY (A)"
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a, "W": f"w{a}"} for a in range(3)])
+        await asyncio.sleep(1)
+        then = db.storage.strong_timestamp()
+        async with db.conn.transaction("snapshot") as tx:
+            assert len(await (await tx.execute("SELECT * FROM R")).fetchall()) == 3
+            columns = "A INT64 NOT NULL, V INT64, N INT64 DEFAULT 5, PRIMARY KEY (A)"
+            await db.conn.apply_schema({"s.sql": f"CREATE TABLE R ({columns})"}, allow_data_loss=True)
+            found = await (await tx.execute("SELECT * FROM R ORDER BY A")).fetchall()
+            assert found == [(0, 0, "w0"), (1, 1, "w1"), (2, 2, "w2")]
+            assert [row["W"] for row in await tx.read("R")] == ["w0", "w1", "w2"]
+            assert await (await tx.execute("SELECT count(*) FROM Other")).fetchall() == [(0,)]
+        assert await rows(db, f"SELECT W FROM R AS OF {then} WHERE A = 1") == [("w1",)]
+        assert await rows(db, "SELECT * FROM R WHERE A = 1") == [(1, 1, 5)]
+        with pytest.raises(F1Error, match="W"):
+            await rows(db, "SELECT W FROM R")
+        with pytest.raises(F1Error, match="N"):
+            await rows(db, f"SELECT N FROM R AS OF {then}")
+
+    with_database(body, f"CREATE TABLE R ({wide})", OTHER)
