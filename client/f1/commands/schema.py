@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from f1.commands import schema_jobs
+from f1.commands import schema_ids, schema_jobs
 from f1.commands.options import DatabaseOption, HostOption, open_connection
 from f1.shell.backslash import read_text
 from f1common.errors import Code, F1Error
@@ -16,6 +16,7 @@ from f1common.pb import f1_pb2 as pb
 
 app = typer.Typer(help="The schema of a database: show it, plan changes, apply them.", no_args_is_help=True)
 schema_jobs.register(app)
+app.command("ids")(schema_ids.command)
 
 Files = Annotated[
     list[Path],
