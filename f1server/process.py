@@ -62,7 +62,11 @@ class F1Process:
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
         )
         work = Reorganiser(
-            self.client, lambda: self._sql.evaluators(), now_s=lambda: clock.sample().boot_us / 1e6, sleep=asyncio.sleep
+            self.client,
+            self.leases,
+            lambda: self._sql.evaluators(),
+            now_s=lambda: clock.sample().boot_us / 1e6,
+            sleep=asyncio.sleep,
         )
         jobs = JobStore(self.client, clock)
         self._changes = SchemaChanges(

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -32,12 +32,12 @@ from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Slee
 from f1server.catalog.tables import NewId
 from f1server.schemachange.diff import Element, Step, plan_steps
 from f1server.schemachange.edits import advance
-from f1server.schemachange.jobs import OWNER_LEASE_US, Job, JobRow, JobState, JobStore, Order, encode_job, job_key
+from f1server.schemachange.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
+from f1server.schemachange.ownership import GaveUp, Lost, Owner, Paused, Turned
 from f1server.schemachange.plan import Task
 from f1server.schemachange.reorganiser import Watch
 from f1server.schemachange.states import Work
 from spanstore.client import Write
-from spanstore.client.values import Precondition
 
 __all__ = ["Applied", "DataWork", "Nudge", "SchemaChanges"]
 
@@ -50,7 +50,6 @@ _POLL_S = 0.01
 _LONGEST_POLL_S = 0.2
 _FORGET_LEASES = 100
 _KEEPER_S = 2.0
-_BEAT_S = OWNER_LEASE_US / 4 / 1e6
 _RETRY_S = 0.5
 _PASSING = frozenset(
     {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE}
@@ -79,87 +78,6 @@ class Applied:
     steps: tuple[Step, ...]
 
 
-class _Lost(Exception):
-    """Somebody else carries the job on."""
-
-
-class _Paused(Exception):
-    """Nobody carries the job on for the time being."""
-
-
-class _Turned(Exception):
-    """The job goes back now."""
-
-
-class _Owner:
-    """The owner's hold on a job: the row as it was last written, and how it is kept."""
-
-    def __init__(self, jobs: JobStore, row: JobRow) -> None:
-        self._jobs = jobs
-        self._lock = asyncio.Lock()
-        self.row = row
-        self.step = row.job.step
-        self.rows = 0
-
-    @property
-    def job(self) -> Job:
-        """The job as it was last written or read."""
-        return self.row.job
-
-    async def update(self, **changes: Any) -> None:
-        """Change the row. What others ordered meanwhile is kept. Raises _Lost."""
-        async with self._lock:
-            while True:
-                job = replace(self.row.job, step=self.step, rows=self.rows, **changes)
-                try:
-                    self.row = await self._jobs.put(self.row, job)
-                    return
-                except F1Error as error:
-                    if error.code is not Code.ABORTED:
-                        raise
-                await self._read()
-
-    async def _read(self) -> None:
-        found = await self._jobs.running(self.job.database)
-        mine = self.job
-        if found is None or (found.job.number, found.job.owner, found.job.epoch) != (
-            mine.number,
-            mine.owner,
-            mine.epoch,
-        ):
-            raise _Lost
-        self.row = found
-
-    async def fence(self) -> Precondition:
-        """Return what a version of the schema that is written for this job must expect. Raises _Lost."""
-        async with self._lock:
-            await self._read()
-            return self.row.unchanged
-
-    async def beat(self) -> None:
-        """Write the row again and again, until cancelled or lost."""
-        while True:
-            await asyncio.sleep(_BEAT_S)
-            try:
-                await self.update()
-            except F1Error as error:
-                LOG.info("schema change %d: its row was not written: %s", self.job.number, error)
-            except _Lost:
-                return
-
-    async def obey(self) -> None:
-        """Do what was ordered. Raises _Paused, _Turned, _Lost."""
-        if self.job.order is Order.PAUSE:
-            await self.update(order=Order.NONE, state=JobState.PAUSED, owner="")
-            raise _Paused
-        if self.job.order is Order.CANCEL:
-            if self.job.no_return or self.job.state is JobState.UNDOING:
-                await self.update(order=Order.NONE)
-                return
-            await self.update(order=Order.NONE, state=JobState.UNDOING, reorganised=0)
-            raise _Turned
-
-
 class SchemaChanges:
     """Makes changes, for one server."""
 
@@ -182,7 +100,7 @@ class SchemaChanges:
         self._work = work
         self._nudge = nudge
         self._sleep = sleep
-        self._mine: dict[tuple[str, int], asyncio.Task[Job | None]] = {}
+        self._mine: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     async def apply_ddl(self, database: str, statements: Sequence[DdlStatement]) -> Applied:
         """Execute statements; neighbours that concern one schema are one change.
@@ -338,7 +256,7 @@ class SchemaChanges:
                 await self._sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_POLL_S)
 
-    async def _take(self, row: JobRow) -> "asyncio.Task[Job | None] | None":
+    async def _take(self, row: JobRow) -> "asyncio.Task[None] | None":
         """Begin to carry out a job whose owner is gone; None: it is another's, or paused."""
         job = row.job
         if job.state is JobState.PAUSED or not row.is_left(self._clock.sample().tt.earliest):
@@ -352,7 +270,7 @@ class SchemaChanges:
         LOG.info("schema change %d of %s is carried on here", job.number, job.database)
         return self._start(row)
 
-    def _start(self, row: JobRow) -> "asyncio.Task[Job | None]":
+    def _start(self, row: JobRow) -> "asyncio.Task[None]":
         key = (row.job.database, row.job.number)
         task = asyncio.create_task(self._carry_out(row), name=f"schema change {row.job.number}")
         self._mine[key] = task
@@ -408,30 +326,37 @@ class SchemaChanges:
 
     # ------------------------------------------------------------------ carrying out
 
-    async def _carry_out(self, row: JobRow) -> Job | None:
-        """Bring a job to its end; None: it was left to others."""
-        owner = _Owner(self._jobs, row)
+    async def _carry_out(self, row: JobRow) -> None:
+        """Bring a job to its end, or leave it to others."""
+        owner = Owner(self._jobs, row)
         beat = asyncio.create_task(owner.beat(), name="owner of a schema change")
         try:
-            while True:
-                try:
-                    done = await self._step(owner)
-                    if done:
-                        break
-                except _Turned:
-                    LOG.info("schema change %d is taken back", owner.job.number)
-                except F1Error as error:
-                    await self._failed(owner, error)
+            end = await self._drive(owner)
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)
-            return await self._finish(owner)
-        except (_Lost, _Paused):
-            return None
+            await self._finish(owner, end)
+        except (Lost, Paused):
+            return
         finally:
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)
 
-    async def _step(self, owner: _Owner) -> bool:
+    async def _drive(self, owner: Owner) -> Job:
+        """Take steps until there are none left; return the job as it ended. Raises Lost, Paused."""
+        while True:
+            try:
+                if await self._step(owner):
+                    return _ended(owner.job)
+            except Turned:
+                LOG.info("schema change %d is taken back", owner.job.number)
+            except F1Error as error:
+                try:
+                    await self._failed(owner, error)
+                except GaveUp as given_up:
+                    code, message = given_up.args
+                    return replace(owner.job, state=JobState.FAILED, error_code=code, error=message)
+
+    async def _step(self, owner: Owner) -> bool:
         """Do what comes next; True if nothing is left to do."""
         await owner.obey()
         job = owner.job
@@ -451,7 +376,7 @@ class SchemaChanges:
         await self._write(owner, schema, steps[0])
         return False
 
-    async def _write(self, owner: _Owner, planned_under: Schema, step: Step) -> Stored:
+    async def _write(self, owner: Owner, planned_under: Schema, step: Step) -> Stored:
         def next_schema(schema: Schema, _: NewId) -> Schema:
             if schema.version != planned_under.version:
                 raise F1Error(Code.ABORTED, "the schema is newer than the plan")
@@ -462,7 +387,7 @@ class SchemaChanges:
         LOG.info("schema change %d wrote version %d: %s", owner.job.number, stored.schema.version, "; ".join(step.what))
         return stored
 
-    async def _reorganise(self, owner: _Owner, schema: Schema, tasks: Sequence[Task[Element]]) -> None:
+    async def _reorganise(self, owner: Owner, schema: Schema, tasks: Sequence[Task[Element]]) -> None:
         """Do the work on data. What may fail comes first; from the first removal on there is no way back."""
         owner.rows = 0
 
@@ -482,8 +407,8 @@ class SchemaChanges:
             await self._work.run(schema, removals, watch)
         await owner.update(reorganised=schema.version)
 
-    async def _failed(self, owner: _Owner, error: F1Error) -> None:
-        """Decide what an error means: try again, go back, or give up. Raises _Lost."""
+    async def _failed(self, owner: Owner, error: F1Error) -> None:
+        """Decide what an error means: try again, go back, or give up. Raises Lost."""
         job = owner.job
         if error.retryable or error.ambiguous or error.code in _PASSING:
             LOG.warning("schema change %d waits: %s", job.number, error)
@@ -495,29 +420,25 @@ class SchemaChanges:
             message = job.error or error.message
             if job.state is JobState.UNDOING:
                 message += f" (and it was not taken back wholly: {error.message})"
-            failed = replace(job, state=JobState.FAILED, error_code=job.error_code or error.code.value, error=message)
-            await self._jobs.end(owner.row, failed)
-            raise _Lost
+            raise GaveUp(job.error_code or error.code.value, message) from error
         await owner.update(state=JobState.UNDOING, reorganised=0, error_code=error.code.value, error=error.message)
 
-    async def _finish(self, owner: _Owner) -> Job:
+    async def _finish(self, owner: Owner, end: Job) -> None:
+        """Move the row to the log. Raises Lost."""
+        ended = replace(end, step="", order=Order.NONE)
         while True:
-            job = owner.job
-            state = JobState.DONE
-            if job.state is JobState.UNDOING:
-                state = JobState.FAILED if job.error_code else JobState.CANCELLED
-            ended = replace(job, state=state, step="", order=Order.NONE)
             try:
                 await self._jobs.end(owner.row, ended)
-                return ended
+                return
             except F1Error as error:
-                if error.code is not Code.ABORTED and not error.ambiguous:
+                if error.code not in _PASSING and not error.ambiguous:
                     raise
+            await self._sleep(_POLL_S)
             await owner.fence()
 
     # ------------------------------------------------------------------ other servers
 
-    async def _converge(self, database: str, version: int, owner: _Owner | None = None) -> None:
+    async def _converge(self, database: str, version: int, owner: Owner | None = None) -> None:
         """Wait until nobody can commit under a version below ``version`` any more. Raises as ``owner`` obeys."""
         pause = _POLL_S
         telling: dict[str, asyncio.Task[None]] = {}
@@ -558,6 +479,13 @@ class SchemaChanges:
                 await self._nudge(row.address, database, version)
         except Exception as error:
             LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
+
+
+def _ended(job: Job) -> Job:
+    """Return a job whose elements are where they should be."""
+    if job.state is not JobState.UNDOING:
+        return replace(job, state=JobState.DONE)
+    return replace(job, state=JobState.FAILED if job.error_code else JobState.CANCELLED)
 
 
 def dropped(steps: Sequence[Step]) -> list[Element]:

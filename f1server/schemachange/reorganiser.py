@@ -11,6 +11,9 @@ Thomas write rule of section 4.3: what is newer stays); a column is filled where
 of the row, since updates of other columns do not write it. No lock column is bumped by any of this, and no change
 history is written: for users, nothing has changed.
 
+Each batch commits under the lease of its server on the schema, as users' commits do. So an owner of a change that stood
+still while another one finished it, and while the next change dropped what this one made, leaves nothing behind.
+
 Between two batches the reorganiser rests for as long as the last one took, so that users find at most half of a server
 busy with it.
 """
@@ -23,6 +26,7 @@ from typing import Any, Protocol
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, patch_row_with_placeholders
 from f1common.errors import Code, F1Error
+from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Column, ForeignKey, Index, Schema, Table
 from f1server.rows.coerce import coerce_column
 from f1server.rows.constraints import reference_of
@@ -101,6 +105,7 @@ class Reorganiser:
     def __init__(
         self,
         client: SpanClient,
+        leases: SchemaLeases,
         evaluators: Callable[[], RowEvaluators],
         *,
         now_s: Callable[[], float],
@@ -108,6 +113,7 @@ class Reorganiser:
     ) -> None:
         """``now_s`` measures time, ``evaluators`` is asked when rows are at hand."""
         self._client = client
+        self._leases = leases
         self._evaluators = evaluators
         self._now_s = now_s
         self._sleep = sleep
@@ -182,10 +188,17 @@ class Reorganiser:
             async def change(tx: Transaction) -> None:
                 await _change_rows(tx, schema, work, fills, snapshot)
 
-            await self._client.run(change)
+            await self._under_lease(schema, lambda deadline: self._client.run(change, deadline=deadline))
         await self._validate(schema, work, rows, snapshot)
         await watch(len(rows))
         await self._sleep(_REST * (self._now_s() - began_s))
+
+    async def _under_lease(self, schema: Schema, commit: Callable[[Callable[[], int]], Awaitable[object]]) -> None:
+        """Commit, not later than this server may use ``schema``. Raises ABORTED if it uses another one."""
+        async with self._leases.use(schema.database) as leased:
+            if leased.schema.version != schema.version:
+                raise F1Error(Code.ABORTED, f"the schema has version {leased.schema.version} by now", retryable=True)
+            await commit(leased.deadline)
 
     def _fills(self, schema: Schema, work: _TableWork, rows: Iterable[_Stored]) -> dict[bytes, dict[int, Value]]:
         """Return, for each row, what the filled columns are to have; expressions are evaluated for each row."""
@@ -267,6 +280,7 @@ class Reorganiser:
             await self._delete(span, lambda key: _is_of(schema, key, gone, codes), watch)
 
     async def _delete(self, span: tuple[bytes, bytes], doomed: Callable[[bytes], bool], watch: Watch) -> None:
+        """Delete rows whose ids nobody writes any more, and nobody ever will: that needs no lease."""
         timestamp = await self._now_of(span[0])
         chunk: list[Write] = []
         async for key, _, _ in self._walk(span, timestamp):

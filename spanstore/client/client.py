@@ -289,8 +289,16 @@ class SpanClient:
         """Did any attempt of this commit succeed? If not, none ever will. Raises EXPIRED."""
         return await self.outcome(commit_id, LAST_ATTEMPT, timeout_s=timeout_s)
 
-    async def run(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = 50) -> T:
+    async def run(
+        self,
+        fn: Callable[[Transaction], Awaitable[T]],
+        *,
+        attempts: int = 50,
+        deadline: Callable[[], int] = lambda: 0,
+    ) -> T:
         """Run ``fn`` in a transaction and commit it: the one retry loop. ``fn`` may run several times.
+
+        ``deadline`` is asked before each commit for the latest timestamp that it may have; 0: none but the usual one.
 
         Retries what cannot have happened (ABORTED and other retryable errors that are not ambiguous), with the age of
         the first try, so that it gets its turn. Raises the last error after ``attempts`` tries.
@@ -302,7 +310,7 @@ class SpanClient:
             priority_ts = tx.priority_ts
             try:
                 result = await fn(tx)
-                await tx.commit()
+                await tx.commit(deadline=deadline())
                 return result
             except F1Error as error:
                 await tx.rollback()

@@ -1,0 +1,102 @@
+"""Holding on to a job: its owner keeps the row fresh, obeys what is written there, and notices when it was replaced."""
+
+import asyncio
+import logging
+from typing import Any
+
+from msgspec.structs import replace
+
+from f1common.errors import Code, F1Error
+from f1server.schemachange.jobs import OWNER_LEASE_US, Job, JobRow, JobState, JobStore, Order
+from spanstore.client.values import Precondition
+
+__all__ = ["GaveUp", "Lost", "Owner", "Paused", "Turned"]
+
+LOG = logging.getLogger(__name__)
+
+_BEAT_S = OWNER_LEASE_US / 4 / 1e6
+
+
+class Lost(Exception):
+    """Somebody else carries the job on."""
+
+
+class Paused(Exception):
+    """Nobody carries the job on for the time being."""
+
+
+class Turned(Exception):
+    """The job goes back now."""
+
+
+class GaveUp(Exception):
+    """The job cannot be brought to its goal, nor taken back."""
+
+
+class Owner:
+    """The owner's hold on a job: the row as it was last written, and how it is kept."""
+
+    def __init__(self, jobs: JobStore, row: JobRow) -> None:
+        self._jobs = jobs
+        self._lock = asyncio.Lock()
+        self.row = row
+        self.step = row.job.step
+        self.rows = 0
+
+    @property
+    def job(self) -> Job:
+        """The job as it was last written or read."""
+        return self.row.job
+
+    async def update(self, **changes: Any) -> None:
+        """Change the row. What others ordered meanwhile is kept. Raises Lost."""
+        async with self._lock:
+            while True:
+                job = replace(self.row.job, step=self.step, rows=self.rows, **changes)
+                try:
+                    self.row = await self._jobs.put(self.row, job)
+                    return
+                except F1Error as error:
+                    if error.code is not Code.ABORTED:
+                        raise
+                await self._read()
+
+    async def _read(self) -> None:
+        found = await self._jobs.running(self.job.database)
+        mine = self.job
+        if found is None or (found.job.number, found.job.owner, found.job.epoch) != (
+            mine.number,
+            mine.owner,
+            mine.epoch,
+        ):
+            raise Lost
+        self.row = found
+
+    async def fence(self) -> Precondition:
+        """Return what a version of the schema that is written for this job must expect. Raises Lost."""
+        async with self._lock:
+            await self._read()
+            return self.row.unchanged
+
+    async def beat(self) -> None:
+        """Write the row again and again, until cancelled or lost."""
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            try:
+                await self.update()
+            except F1Error as error:
+                LOG.info("schema change %d: its row was not written: %s", self.job.number, error)
+            except Lost:
+                return
+
+    async def obey(self) -> None:
+        """Do what was ordered. Raises Paused, Turned, Lost."""
+        if self.job.order is Order.PAUSE:
+            await self.update(order=Order.NONE, state=JobState.PAUSED, owner="")
+            raise Paused
+        if self.job.order is Order.CANCEL:
+            if self.job.no_return or self.job.state is JobState.UNDOING:
+                await self.update(order=Order.NONE)
+                return
+            await self.update(order=Order.NONE, state=JobState.UNDOING, reorganised=0)
+            raise Turned
