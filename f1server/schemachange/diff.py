@@ -283,14 +283,25 @@ class _Round:
             if known is None:
                 self._new_elements[element] = AddElement(part, after.id, item)
             elif _without_state(known) != _without_state(item):
-                if part is not Part.COLUMN and replace(_without_state(known), name=item.name) != _without_state(item):
-                    raise F1Error(Code.INTERNAL, f"{element} has another definition and the same id")
+                _check_kept(part, element, known, item)
                 self._at_once.append((EditElement(part, after.id, known, item), f"alter {element}"))
             self._change(element, _class_of(part, item), _ABSENT if known is None else known.state, item.state)
         for number, item in had.items():
             if number not in has:
                 element = Element(_WORDS[part], before.id, number, _name(part, before, item))
                 self._change(element, _class_of(part, item), item.state, _ABSENT)
+
+
+def _check_kept(part: Part, element: Element, known: Any, item: Any) -> None:
+    """Refuse another definition under the same id: the states are those of one definition.
+
+    The condition of a check is written anew when a column or table in it gets another name, and means the same.
+    """
+    kept = replace(_without_state(known), name=item.name)
+    if part is Part.CHECK:
+        kept = replace(kept, sql=item.sql)
+    if part is not Part.COLUMN and kept != _without_state(item):
+        raise F1Error(Code.INTERNAL, f"{element} has another definition and the same id")
 
 
 def _describe(move: Move[Element]) -> str:

@@ -294,3 +294,35 @@ def test_a_snapshot_is_read_with_the_schema_that_it_had() -> None:
             await rows(db, f"SELECT N FROM R AS OF {then}")
 
     with_database(body, f"CREATE TABLE R ({wide})", OTHER)
+
+
+ALTERS: list[tuple[str, str, list[tuple[object, ...]]]] = [
+    (
+        "ALTER TABLE R ADD COLUMN W STRING NOT NULL DEFAULT 'w', ADD COLUMN X INT64",
+        "SELECT W, X FROM R",
+        [("w", None)] * 3,
+    ),
+    ("ALTER TABLE R ALTER COLUMN V SET NOT NULL", "SELECT count(V) FROM R", [(3,)]),
+    ("ALTER TABLE R ADD CONSTRAINT Small CHECK (V < 100)", "SELECT max(V) FROM R", [(2,)]),
+    ("ALTER TABLE R RENAME COLUMN V TO Value", "SELECT max(Value) FROM R", [(2,)]),
+    ("ALTER TABLE R ALTER COLUMN Value DROP NOT NULL", "SELECT count(*) FROM R", [(3,)]),
+    ("ALTER TABLE R DROP CONSTRAINT Small", "SELECT count(*) FROM R", [(3,)]),
+    ("ALTER TABLE R RENAME TO S", "SELECT count(*) FROM S", [(3,)]),
+    ("ALTER TABLE S ADD CONSTRAINT One UNIQUE (Value)", "SELECT A FROM S WHERE Value = 1", [(1,)]),
+    ("ALTER TABLE S DROP COLUMN W, DROP COLUMN X", "SELECT * FROM S WHERE A = 2", [(2, 2)]),
+    ("ALTER TABLE S ADD LOCK Apart (Value)", "SELECT count(*) FROM S", [(3,)]),
+]
+
+
+def test_alter_by_alter() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(3)])
+        for statement, query, expected in ALTERS:
+            await db.conn.execute(statement)
+            assert await rows(db, query) == expected, statement
+            await check(db)
+        with pytest.raises(F1Error, match="Nope") as caught:
+            await db.conn.execute("ALTER TABLE S DROP COLUMN Nope")
+        assert caught.value.code is Code.NOT_FOUND
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
