@@ -61,17 +61,7 @@ class F1Process:
         self.leases = SchemaLeases(
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
         )
-        work = Reorganiser(
-            self.client,
-            self.leases,
-            lambda: self._sql.evaluators(),
-            now_s=lambda: clock.sample().boot_us / 1e6,
-            sleep=asyncio.sleep,
-        )
-        jobs = JobStore(self.client, clock)
-        self._changes = SchemaChanges(
-            self._store, jobs, self.leases, clock, work=work, nudge=self._nudge, sleep=asyncio.sleep
-        )
+        self._changes = self._make_changes(clock)
         self._keeping: asyncio.Task[None] | None = None
         self._sql = SqlRunner(
             self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
@@ -110,6 +100,17 @@ class F1Process:
         self.ready = asyncio.Event()
         """Set when the default database can be used."""
         self._opening: asyncio.Task[None] | None = None
+
+    def _make_changes(self, clock: Clock) -> SchemaChanges:
+        work = Reorganiser(
+            self.client,
+            self.leases,
+            lambda: self._sql.evaluators(),
+            now_s=lambda: clock.sample().boot_us / 1e6,
+            sleep=asyncio.sleep,
+        )
+        jobs = JobStore(self.client, clock)
+        return SchemaChanges(self._store, jobs, self.leases, clock, work=work, nudge=self._nudge, sleep=asyncio.sleep)
 
     async def start(self, server: Any) -> None:
         """Register the service on a ``grpc.aio`` server (or one like it) and connect to the storage tier."""
