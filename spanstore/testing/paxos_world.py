@@ -514,8 +514,9 @@ class World:
         before = (leader.replica and leader.replica.propose(b"0")) or 0
         self.turn(leader)
         members = [self.nodes[server_of(member)] for member in self.configuration.members]
-        for _ in range(20):  # an acceptor may have much to catch up with, a few entries at a time
-            if any(node.applied < before for node in members):
+        # An acceptor may have much to catch up with, a few entries at a time, or has just got its state from another.
+        for _ in range(20):
+            if any(n.applied < before or not n.replica or n.replica.leader != leader.member for n in members):
                 self.run_until(self.time + self.lease)
         for node in members:
             require(node.applied >= before, f"{node.name} does not catch up: {node.applied} of {before}")

@@ -177,6 +177,11 @@ def test_agreement_leases_and_progress_hold_for_long(block: int) -> None:
     run_seeds(1000 + block * 500, 1500 + block * 500)
 
 
+def test_a_replica_that_has_just_got_its_state_hears_of_the_leader_a_moment_later() -> None:
+    """A short run ended between the two."""
+    World(100_004).run(leases=6)
+
+
 @pytest.mark.parametrize("seed", [3213, 3689, 4517, 10523])
 def test_seeds_that_once_failed(seed: int) -> None:
     """A safe time given out before an own entry was chosen; a log cut under an acceptor that had gone back."""
