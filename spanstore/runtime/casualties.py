@@ -116,10 +116,11 @@ class Casualties:
         group = self._groups.get(number)
         if group is None:
             return None
-        found: _T | None = None
-        with self.found_in(number):
-            found = step(group, *args, **kwargs)
-        return found
+        try:
+            return step(group, *args, **kwargs)
+        except F1Error as error:
+            self._judge(number, error)
+            return None
 
     @contextmanager
     def found_in(self, number: int) -> Iterator[None]:
@@ -127,13 +128,17 @@ class Casualties:
         try:
             yield
         except F1Error as error:
-            if error.code is not Code.DATA_CORRUPTION:
-                raise
-            if isinstance(error, EngineFailed):
-                self._add(WHOLE_SERVER, error.message)
-                raise
-            self._add(number, error.message)
-            self._discard(number)
+            self._judge(number, error)
+
+    def _judge(self, number: int, error: F1Error) -> None:
+        """Take the replica out if its records are damaged. Raises all other errors again."""
+        if error.code is not Code.DATA_CORRUPTION:
+            raise error
+        if isinstance(error, EngineFailed):
+            self._add(WHOLE_SERVER, error.message)
+            raise error
+        self._add(number, error.message)
+        self._discard(number)
 
     def pages_damaged(self, error: EngineFailed) -> None:
         """Note that the engine found the file itself damaged, if that is what ``error`` says."""
