@@ -56,7 +56,7 @@ class Hung(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the ledger: what became of a seed."""
+    """One line of the ledger: what became of a seed. ``ended_s`` is when, in seconds since the epoch."""
 
     kind: str
     seed: int
@@ -67,6 +67,7 @@ class Line:
     simulated_s: float
     wall_s: float
     cpu_s: float
+    ended_s: int
 
 
 def try_seed(kind: Kind, seed: int, verbose: bool = False) -> tuple[str, float]:
@@ -102,8 +103,8 @@ def try_batch(name: str, seeds: Sequence[int], revised: str, code: str) -> list[
         failure, simulated_s = try_seed(kind, seed)
         wall_s, cpu_s = time.monotonic() - began, time.process_time() - began_cpu
         outcome = FAILED if failure else PASSED
-        times = (round(value, 3) for value in (simulated_s, wall_s, cpu_s))
-        lines.append(Line(name, seed, revised, code, outcome, failure, *times))
+        simulated_s, wall_s, cpu_s = round(simulated_s, 3), round(wall_s, 3), round(cpu_s, 3)
+        lines.append(Line(name, seed, revised, code, outcome, failure, simulated_s, wall_s, cpu_s, int(time.time())))
     return lines
 
 
@@ -125,7 +126,8 @@ class Ledger:
         self._path = directory / f"{revised}.jsonl"
         # A run that was killed may have left half a line: the next one begins a new one.
         self._torn = self._path.exists() and self._path.read_bytes()[-1:] not in (b"", b"\n")
-        self.lines = [line for path in sorted(directory.glob("*.jsonl")) for line in _read(path)]
+        lines = [line for path in sorted(directory.glob("*.jsonl")) for line in _read(path)]
+        self.lines = sorted(lines, key=lambda line: line.ended_s)
 
     def add(self, line: Line) -> None:
         """Keep a line."""

@@ -15,8 +15,8 @@ from scripts.worlds import KINDS, ROOT, Kind
 CORE = KINDS["core"]
 
 
-def line(kind: str, seed: int, code: str, failure: str = "", revision: str = "r1") -> Line:
-    return Line(kind, seed, revision, code, FAILED if failure else PASSED, failure, 3600.0, 1.0, 0.5)
+def line(kind: str, seed: int, code: str, failure: str = "", revision: str = "r1", ended_s: int = 1) -> Line:
+    return Line(kind, seed, revision, code, FAILED if failure else PASSED, failure, 3600.0, 1.0, 0.5, ended_s)
 
 
 def kept(directory: Path, *lines: Line, revision: str = "r1") -> Ledger:
@@ -118,12 +118,14 @@ def test_the_code_of_a_kind_is_the_text_of_what_it_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_counts_per_code_and_says_what_became_of_failures(tmp_path: Path) -> None:
-    kept(tmp_path, line("moves", 1, "aaaa"), line("moves", 2, "aaaa", "two | owners"))
-    ledger = kept(tmp_path, line("moves", 2, "bbbb", revision="r2"), line("core", 1, "cccc"), revision="r2")
+    kept(tmp_path, line("moves", 1, "aaaa"), line("moves", 2, "aaaa", "two | owners"), revision="zz")
+    later = (line("moves", 2, "bbbb", revision="r2", ended_s=2), line("core", 1, "cccc"))
+    ledger = kept(tmp_path, *later, revision="r2")
     seeds.write_summary(ledger, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
     assert "| moves | aaaa | r1 | 2 | 1 | 2.0 | 0.5 |" in page
     assert "| moves | bbbb | r2 | 1 | 0 | 1.0 | 0.5 |" in page
+    assert page.index("aaaa") < page.index("bbbb")
     assert "| moves | 2 | aaaa | two \\| owners | passed with bbbb |" in page
     assert "Whole clusters: 3 runs, 2 of them without failure." in page
 
