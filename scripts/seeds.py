@@ -334,7 +334,8 @@ def write_summary(ledger: Ledger, path: Path) -> None:
     core = sum(total.seeds for total in counted if not KINDS[total.kind].whole)
     text += [
         "",
-        f"Whole clusters: {whole:,} runs, {clean:,} of them without failure. Smaller worlds, without whole replicas: {core:,} runs.",
+        f"Whole clusters: {whole:,} runs, {clean:,} of them without failure. "
+        f"Smaller worlds, without whole replicas: {core:,} runs.",
     ]
     failures = [line for line in ledger.lines if line.outcome == FAILED]
     if failures:
