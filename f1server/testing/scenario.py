@@ -61,8 +61,8 @@ class NoProgress(SimulationError):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run. ``faults`` of spanservers and ``f1_faults`` of f1servers are (kind, weight); ``_ppm``: per million.
 
-    ``churn``: indexes are made and dropped all the time. With ``slaves`` every query that can be spread is;
-    ``slave_faults`` strike them and the master.
+    ``churn``: indexes, columns, checks and locks come and go all the time. With ``slaves`` every query that can be
+    spread is; ``slave_faults`` strike them and the master.
     """
 
     seed: int
@@ -207,7 +207,18 @@ class _Clients:
         return sorted(self._busy)
 
 
-_CHURNED = (("Flat", "V, K"), ("Item", "V"), ("Wide", "Extra, K"), ("Counter", "N, Id"))
+_CHURNED = (
+    ("CREATE {unique}INDEX Churn ON {table} ({columns})", "DROP INDEX Churn"),
+    ("ALTER TABLE {table} ADD COLUMN Churn INT64 NOT NULL DEFAULT 7", "ALTER TABLE {table} DROP COLUMN Churn"),
+    (
+        "ALTER TABLE {table} ADD COLUMN Churn INT64, ADD CONSTRAINT Churned CHECK (Churn IS NULL)",
+        "ALTER TABLE {table} DROP CONSTRAINT Churned, DROP COLUMN Churn",
+    ),
+    ("ALTER TABLE {table} ADD LOCK Churned ({last})", "ALTER TABLE {table} DROP CONSTRAINT Churned"),
+)
+"""What comes and goes, for a table and two columns of it."""
+
+_CHURNED_TABLES = (("Flat", "K, V", "V"), ("Item", "V", "V"), ("Wide", "K, Extra", "Extra"), ("Counter", "Id, N", "N"))
 
 
 class _Churn:
@@ -227,11 +238,11 @@ class _Churn:
     async def _run(self, env: NodeEnv) -> None:
         conn = await self._nodes.connect(env, autocommit=True)
         while not self.stopped:
-            table, columns = self._rng.choice(_CHURNED)
+            table, columns, last = self._rng.choice(_CHURNED_TABLES)
             unique = "UNIQUE " if self._rng.random() < 0.3 else ""
-            for sql in (f"CREATE {unique}INDEX Churn ON {table} ({columns})", "DROP INDEX Churn"):
+            for sql in self._rng.choice(_CHURNED):
                 try:
-                    await conn.execute(sql)
+                    await conn.execute(sql.format(table=table, columns=columns, last=last, unique=unique))
                     self.done += 1
                 except F1Error as error:
                     if error.code is Code.INTERNAL:
@@ -241,14 +252,21 @@ class _Churn:
 
     async def clean(self, conn: f1.aio.Connection) -> None:
         """Remove what was left behind, as an operator would."""
-        while True:
-            try:
-                await conn.execute("DROP INDEX IF EXISTS Churn")
-                return
-            except F1Error as error:
-                if error.code is Code.INTERNAL:
-                    raise
-                await asyncio.sleep(0.2)
+        await _persist(conn, "DROP INDEX IF EXISTS Churn")
+        for table, _, _ in _CHURNED_TABLES:
+            await _persist(conn, f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS Churned")
+            await _persist(conn, f"ALTER TABLE {table} DROP COLUMN IF EXISTS Churn")
+
+
+async def _persist(conn: f1.aio.Connection, sql: str) -> None:
+    while True:
+        try:
+            await conn.execute(sql)
+            return
+        except F1Error as error:
+            if error.code is Code.INTERNAL:
+                raise
+            await asyncio.sleep(0.2)
 
 
 def _plan(
