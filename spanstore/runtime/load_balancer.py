@@ -71,10 +71,13 @@ class LoadBalancer:
         self._settled_us = self._clock.sample().boot_us + windows_us
 
     def _is_sure(self, action: Action, now_us: int) -> bool:
-        """Tell whether to act now. What rests on load must be wanted twice in a row, and not just after a change."""
+        """Tell whether to act now. What rests on load must be wanted twice in a row, and not just after a change.
+
+        The second time it may be another range: of two that are equally busy, samples name now this one, now that.
+        """
         if isinstance(action, Split | Shift) and action.why in (Why.POLICY, Why.SIZE):
             return True
-        return now_us >= self._settled_us and self._intended == action
+        return now_us >= self._settled_us and type(self._intended) is type(action)
 
     async def _carry_out(self, action: Action) -> None:
         match action:
