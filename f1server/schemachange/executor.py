@@ -222,6 +222,7 @@ class SchemaChanges:
         while True:
             running = await self._jobs.running(database)
             if running is not None:
+                _refuse_behind_paused(running.job)
                 await self._outcome(running.job)
                 continue
             number = await self._jobs.next_number(database)
@@ -479,6 +480,16 @@ class SchemaChanges:
                 await self._nudge(row.address, database, version)
         except Exception as error:
             LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
+
+
+def _refuse_behind_paused(job: Job) -> None:
+    """Refuse to wait for a change that nobody carries on. Raises FAILED_PRECONDITION."""
+    if job.state is JobState.PAUSED:
+        raise F1Error(
+            Code.FAILED_PRECONDITION,
+            f"schema change {job.number} of {job.database} is paused, and the next one would wait for it: "
+            f"`f1 schema resume {job.number}`, or `f1 schema cancel {job.number}`, then try again",
+        )
 
 
 def _ended(job: Job) -> Job:

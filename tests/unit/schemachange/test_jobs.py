@@ -44,6 +44,8 @@ def test_a_change_is_paused_resumed_and_cancelled():
         assert [job.state for job in await b.changes.listed("default")] == ["done", "paused"]
         assert not task.done()
         await refused(Code.NOT_FOUND, b.changes.resume("default", 77))
+        error = await refused(Code.FAILED_PRECONDITION, b.ddl("CREATE TABLE waits (a INT64)"))
+        assert f"f1 schema resume {job.number}" in error.message
         await b.changes.resume("default", job.number)
         await task
         schema = (await a.store.load("default")).schema
