@@ -50,7 +50,7 @@ async def transfer(client: SpanClient, rng: random.Random) -> None:
 
 
 def leader_of_meta(directory: Path, database: Database) -> str:
-    rows = json.loads(database.command("range", "list", "--dir", str(directory), "--format", "json"))
+    rows = json.loads(database.command("group", "list", "--dir", str(directory), "--format", "json"))
     return next(str(row["leader"]) for row in rows if row["group"] == 0)
 
 

@@ -227,10 +227,12 @@ def test_a_slow_client_holds_no_view_and_few_batches_and_the_file_stays_small(tm
             before = int(member.engine.info()["used_bytes"])
             views = waiting = 0
             # The same thousand rows are overwritten again and again while the scan stands still.
+            async with asyncio.timeout(60):
+                while member.views():  # until the worker has used up its credits
+                    await asyncio.sleep(0.05)
             for n in range(60):
                 await client.commit([Write(key(4, m), row(n)) for m in range(200)])
-                if n >= 20:  # by then the worker has used up its credits
-                    views += member.views()
+                views += member.views()
                 waiting = max(waiting, *(s.arrived.qsize() for w in member.pool._workers for s in w.scans.values()))
             assert views == 0
             assert waiting <= 5
