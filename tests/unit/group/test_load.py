@@ -48,3 +48,12 @@ def test_writes_and_ranges_count_and_other_requests_do_not() -> None:
     meter.count(Read(0, (), (RangeRead(b"m", b"n"),)), 1)
     meter.count(Release(txn), 1)
     assert meter.reading(1 + WINDOW_US) == Load(0.3, (b"k", b"l", b"m"))
+
+
+def test_it_makes_no_difference_how_many_rows_come_at_once() -> None:
+    one, many = LoadMeter(WINDOW_US), LoadMeter(WINDOW_US)
+    for number in range(5_000):
+        one.count(read(number), 1)
+    for number in range(0, 5_000, 250):
+        many.count(read(*range(number, number + 250)), 1)
+    assert one.reading(1 + WINDOW_US) == many.reading(1 + WINDOW_US)
