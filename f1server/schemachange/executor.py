@@ -122,7 +122,7 @@ class SchemaChanges:
     async def _statements(self, database: str, batch: Sequence[SchemaStatement], done: Applied) -> Applied:
         if not batch:
             return done
-        what = ", ".join(type(statement).__name__ for statement in batch)
+        what = "; ".join(map(_title, batch))
         now = await self._change(database, lambda schema, new_id: compile_statements(schema, batch, new_id), what)
         return Applied(now.schema, (*done.steps, *now.steps))
 
@@ -480,6 +480,13 @@ class SchemaChanges:
                 await self._nudge(row.address, database, version)
         except Exception as error:
             LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
+
+
+def _title(statement: SchemaStatement) -> str:
+    """Return what a list of changes calls a statement, such as ``ALTER TABLE Customer``."""
+    words = "".join(f" {letter}" if letter.isupper() else letter for letter in type(statement).__name__).upper()
+    names = getattr(statement, "names", None) or (getattr(statement, "name", ""),)
+    return f"{words.strip()} {', '.join(names)}"
 
 
 def _refuse_behind_paused(job: Job) -> None:

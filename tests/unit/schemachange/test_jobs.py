@@ -22,7 +22,8 @@ def test_what_a_dead_server_left_half_built_is_finished_by_another():
         assert "DROP removes" not in error.message
         assert (await b.store.load("default")).schema.table("t").index("i")
         assert [done[:2] for done in b.work.done] == [("fill", "index i")]
-        assert [job.state for job in await b.changes.listed("default")] == ["done", "done"]
+        listed = await b.changes.listed("default")
+        assert [(job.what, job.state) for job in listed] == [("CREATE TABLE t", "done"), ("CREATE INDEX i", "done")]
 
     sim(main)
 
