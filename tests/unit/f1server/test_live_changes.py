@@ -7,6 +7,7 @@ is checked, and in the seeds the server that carries a change out dies in the mi
 import asyncio
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ import f1
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema
+from f1server.schemachange.reorganiser import Reorganiser
 from f1server.testing.database import Database, with_database
 
 BASE = "A INT64 NOT NULL, V INT64, PRIMARY KEY (A)"
@@ -335,5 +337,26 @@ def test_alter_by_alter() -> None:
         with pytest.raises(F1Error, match="Nope") as caught:
             await db.conn.execute("ALTER TABLE S DROP COLUMN Nope")
         assert caught.value.code is Code.NOT_FOUND
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_a_row_that_is_updated_between_snapshot_and_batch_is_filled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is newer than the snapshot, and still lacks the column: updates of others do not write it."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(5)])
+        batch = Reorganiser._batch
+
+        async def late(self: Reorganiser, *arguments: Any) -> None:
+            await db.env.spawn(db.conn.execute("UPDATE R SET V = 100 WHERE A = 1"))
+            await batch(self, *arguments)
+
+        monkeypatch.setattr(Reorganiser, "_batch", late)
+        columns = "A INT64 NOT NULL, V INT64, W INT64 NOT NULL DEFAULT 7, PRIMARY KEY (A)"
+        await db.conn.apply_schema(sources(columns, "CREATE INDEX RW ON R (W, V)"))
+        assert await rows(db, "SELECT V, W FROM R WHERE A = 1") == [(100, 7)]
+        assert await rows(db, "SELECT A FROM R WHERE W = 7 AND V = 100") == [(1,)]
+        await check(db)
 
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
