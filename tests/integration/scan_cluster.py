@@ -3,7 +3,7 @@
 import asyncio
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,12 +53,11 @@ class Member:
         await self.channels.close()
         await self.engine.close()
 
-    def views(self) -> int:
-        """Read transactions open in any process."""
-        lines = self.engine._env.readers().splitlines()
-        return sum(
-            1 for line in lines if len(line.split()) == 3 and line.split()[0].isdigit() and line.split()[2] != "-"
-        )
+    def views(self, pids: Collection[int] | None = None) -> int:
+        """Read transactions open in any process, or in the given ones."""
+        readers = [line.split() for line in self.engine._env.readers().splitlines()]
+        opened = [int(words[0]) for words in readers if len(words) == 3 and words[0].isdigit() and words[2] != "-"]
+        return sum(pids is None or pid in pids for pid in opened)
 
 
 @dataclass(slots=True)

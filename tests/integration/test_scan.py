@@ -77,6 +77,22 @@ async def until(holds: Callable[[], bool], timeout_s: float) -> None:
             await asyncio.sleep(0.02)
 
 
+async def stands_still(member: Member) -> None:
+    """Wait until no batch goes on its way any more: no view is open either, once and for all.
+
+    Between two batches no view is open for a moment, so that a single look does not tell.
+    """
+    still = 0
+    last: object = None
+    async with asyncio.timeout(60):
+        while still < 20:
+            await asyncio.sleep(0.05)
+            seen = [(id(scan), scan.arrived.qsize()) for w in member.pool._workers for scan in w.scans.values()]
+            quiet = seen == last and not member.views(member.pool.pids())
+            last = seen
+            still = still + 1 if quiet else 0
+
+
 def pairs(table: pa.Table) -> list[tuple[int, int]]:
     return sorted(zip(table.column("table").to_pylist(), table.column("id").to_pylist(), strict=True))
 
@@ -226,13 +242,11 @@ def test_a_slow_client_holds_no_view_and_few_batches_and_the_file_stays_small(tm
             got = [await anext(batches)]
             before = int(member.engine.info()["used_bytes"])
             views = waiting = 0
-            # The same thousand rows are overwritten again and again while the scan stands still.
-            async with asyncio.timeout(60):
-                while member.views():  # until the worker has used up its credits
-                    await asyncio.sleep(0.05)
+            await stands_still(member)
+            # The same rows are overwritten again and again while the scan stands still.
             for n in range(60):
                 await client.commit([Write(key(4, m), row(n)) for m in range(200)])
-                views += member.views()
+                views += member.views(member.pool.pids())
                 waiting = max(waiting, *(s.arrived.qsize() for w in member.pool._workers for s in w.scans.values()))
             assert views == 0
             assert waiting <= 5
