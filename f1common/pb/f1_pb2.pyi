@@ -450,7 +450,7 @@ class SchemaJobsReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[SchemaJob, _Mapping]]] = ...) -> None: ...
 
 class SchemaJob(_message.Message):
-    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return")
+    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return", "rows_total", "bytes", "left_ms")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -460,6 +460,9 @@ class SchemaJob(_message.Message):
     CREATED_TS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     NO_RETURN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     number: int
     what: str
     state: str
@@ -469,7 +472,10 @@ class SchemaJob(_message.Message):
     created_ts: int
     error: str
     no_return: bool
-    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ...) -> None: ...
+    rows_total: int
+    bytes: int
+    left_ms: int
+    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ..., rows_total: _Optional[int] = ..., bytes: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()

@@ -11,6 +11,7 @@ owner that was replaced and does not know it writes none (F1's schema-change pap
 process that runs the change).
 """
 
+import builtins
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -59,14 +60,15 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
     ``reorganised``: the version of the schema under which the work on data is done. ``no_return``: data of dropped
     elements may be gone, so that it only goes on. ``step`` says what it does or waits for, ``rows`` how many rows it
-    has worked on under the current version.
+    has worked on under the current version, ``bytes`` how many those have. ``rows_total`` is an estimate of how many
+    there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows.
     """
 
     number: int
     database: str
     what: str
-    base: bytes
-    goal: bytes
+    base: builtins.bytes
+    goal: builtins.bytes
     created_ts: int
     state: JobState = JobState.RUNNING
     order: Order = Order.NONE
@@ -78,6 +80,9 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     rows: int = 0
     error_code: str = ""
     error: str = ""
+    rows_total: int = 0
+    bytes: int = 0
+    left_ms: int = 0
 
     @property
     def ended(self) -> bool:

@@ -97,10 +97,23 @@ def _print(found: list[pb.SchemaJob], form: Format) -> None:
     for job in found:
         begun = datetime.fromtimestamp(job.created_ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
         note = job.error or job.step
-        cells = (str(job.number), begun, job.what, job.state, job.owner, f"{job.rows:,}" if _runs(job) else "", note)
+        cells = (str(job.number), begun, job.what, job.state, job.owner, progress_of(job), note)
         table.add_row(*map(escape, cells))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def progress_of(job: pb.SchemaJob) -> str:
+    """Return how far the work on rows is, such as ``12,000 of 40,000, 0:25 left``."""
+    if not _runs(job):
+        return ""
+    text = f"{job.rows:,}"
+    if job.rows_total:
+        text += f" of {max(job.rows_total, job.rows):,}"
+    if job.left_ms:
+        minutes, seconds = divmod(-(-job.left_ms // 1000), 60)
+        text += f", {minutes}:{seconds:02d} left"
+    return text
 
 
 def _document(job: pb.SchemaJob) -> dict[str, Any]:
