@@ -1,6 +1,9 @@
 """How far a schema change is, in the words of `f1 schema jobs`."""
 
+from typing import Any
+
 import pytest
+
 from f1.commands.schema_jobs import progress_of
 from f1common.pb import f1_pb2 as pb
 
@@ -15,7 +18,7 @@ from f1common.pb import f1_pb2 as pb
         ({"rows": 1200, "rows_total": 1100}, "1,200 of 1,200"),
     ],
 )
-def test_what_runs_says_how_far_it_is(fields: dict[str, int], text: str) -> None:
+def test_what_runs_says_how_far_it_is(fields: dict[str, Any], text: str) -> None:
     assert progress_of(pb.SchemaJob(state="running", **fields)) == text
 
 
