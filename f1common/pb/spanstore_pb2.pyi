@@ -268,16 +268,26 @@ class Write(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., key_offset: _Optional[int] = ..., value_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Precondition(_message.Message):
-    __slots__ = ("version", "exists", "absent", "unchanged")
+    __slots__ = ("version", "exists", "absent", "unchanged", "no_newer")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EXISTS_FIELD_NUMBER: _ClassVar[int]
     ABSENT_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    NO_NEWER_FIELD_NUMBER: _ClassVar[int]
     version: ExpectVersion
     exists: bytes
     absent: bytes
     unchanged: ExpectUnchanged
-    def __init__(self, version: _Optional[_Union[ExpectVersion, _Mapping]] = ..., exists: _Optional[bytes] = ..., absent: _Optional[bytes] = ..., unchanged: _Optional[_Union[ExpectUnchanged, _Mapping]] = ...) -> None: ...
+    no_newer: NoNewer
+    def __init__(self, version: _Optional[_Union[ExpectVersion, _Mapping]] = ..., exists: _Optional[bytes] = ..., absent: _Optional[bytes] = ..., unchanged: _Optional[_Union[ExpectUnchanged, _Mapping]] = ..., no_newer: _Optional[_Union[NoNewer, _Mapping]] = ...) -> None: ...
+
+class NoNewer(_message.Message):
+    __slots__ = ("since_ts", "leave_out")
+    SINCE_TS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_OUT_FIELD_NUMBER: _ClassVar[int]
+    since_ts: int
+    leave_out: bool
+    def __init__(self, since_ts: _Optional[int] = ..., leave_out: _Optional[bool] = ...) -> None: ...
 
 class ExpectVersion(_message.Message):
     __slots__ = ("key", "ts")

@@ -21,6 +21,7 @@ from spanstore.client.values import (
     ExpectExists,
     ExpectUnchanged,
     ExpectVersion,
+    NoNewer,
     Precondition,
     Write,
 )
@@ -220,6 +221,10 @@ def share_out(ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iter
             for start, end, group in ranges_map.pieces(test.start, test.end):
                 piece = ExpectUnchanged(start, end, test.since_ts)
                 shares.setdefault(group, Share()).preconditions.append(piece)
+        elif isinstance(test, NoNewer):
+            for share in shares.values():
+                if share.writes:
+                    share.preconditions.append(test)
         else:
             shares.setdefault(ranges_map.group_of(test.key), Share()).preconditions.append(test)
     return shares
@@ -249,3 +254,5 @@ def _precondition(test: Precondition) -> pb.Precondition:
             return pb.Precondition(absent=key)
         case ExpectUnchanged(start, end, since_ts):
             return pb.Precondition(unchanged=pb.ExpectUnchanged(start=start, end=end, since_ts=since_ts))
+        case NoNewer(since_ts, leave_out):
+            return pb.Precondition(no_newer=pb.NoNewer(since_ts=since_ts, leave_out=leave_out))

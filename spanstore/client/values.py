@@ -84,7 +84,19 @@ class ExpectUnchanged:
     since_ts: int
 
 
-Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchanged
+@dataclass(frozen=True, slots=True)
+class NoNewer:
+    """No key that the commit writes has a version above ``since_ts``, deletes included; else it is ABORTED.
+
+    With ``leave_out`` the writes of such keys are left out instead (the Thomas write rule), which the answer does not
+    tell. SNAPSHOT_TOO_OLD: deletes since then may have left no trace.
+    """
+
+    since_ts: int
+    leave_out: bool = False
+
+
+Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchanged | NoNewer
 
 
 @dataclass(frozen=True, slots=True)

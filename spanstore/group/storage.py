@@ -16,11 +16,12 @@ import msgspec
 from f1common.errors import Code, F1Error
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
+from spanstore.group.requests import TxnWork
 from spanstore.mvcc.versions import latest, latest_in_range_ts
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Ballot, HardState, LogEntry
 from spanstore.txn import outcomes
-from spanstore.txn.commands import TxnRef
+from spanstore.txn.commands import TxnRef, Write
 
 _HEADER = struct.Struct(">IQB")
 
@@ -155,6 +156,21 @@ def newest_of(
         return None if version is None else (version.ts, version.value is not None)
 
     return newest, lambda start, end: latest_in_range_ts(reader, group, start, end)
+
+
+def failed_test(reader: Reader, group: int, work: TxnWork, mark_ts: int) -> outcomes.Failure | None:
+    """Return the first precondition of ``work`` that does not hold now, None if all do; ``mark_ts``: garbage mark."""
+    written = [write.key for write in work.writes]
+    return outcomes.evaluate(work.preconditions, *newest_of(reader, group), mark_ts, written)
+
+
+def made_writes(reader: Reader, group: int, work: TxnWork) -> tuple[Write, ...]:
+    """Return the writes that are made: not those of keys with a newer version than a precondition allows for."""
+    above = outcomes.left_out_above(work.preconditions)
+    if above is None:
+        return work.writes
+    newest, _ = newest_of(reader, group)
+    return tuple(write for write in work.writes if (found := newest(write.key)) is None or found[0] <= above)
 
 
 class DiskLog:

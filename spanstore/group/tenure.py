@@ -431,8 +431,7 @@ class Tenure:
                 self._out.send_leased(ticket.reply, answer, self.term, self._inherited_ts)
             return
         work = cast(Commit | Prepare, request).work
-        mark_ts = self._state.collected.mark_ts
-        failure = outcomes.evaluate(work.preconditions, *storage.newest_of(self._view(), self.group), mark_ts)
+        failure = storage.failed_test(self._view(), self.group, work, self._state.collected.mark_ts)
         if failure is not None:
             self._kill(parked.txn, failure.message)
             self._waiting.answer(parked, failure.error())
@@ -461,15 +460,14 @@ class Tenure:
             self._replica.want_ceiling(ts.needed)
             self._waiting.for_ceiling.append(parked)
             return
+        writes = storage.made_writes(self._view(), self.group, work)
         if isinstance(request, Commit):
             groups = tuple(group for group, _ in request.participants)
-            command: CommitCmd | PrepareCmd = CommitCmd(work.txn, ts, work.writes, groups, work.deadline)
+            command: CommitCmd | PrepareCmd = CommitCmd(work.txn, ts, writes, groups, work.deadline)
         else:
             locks = tuple(LockRecord(s.start, s.end, mode) for s, mode in self._locks.locks_of(parked.txn))
             priority = Priority(work.priority_ts, parked.txn)
-            command = PrepareCmd(
-                work.txn, ts, priority, work.writes, locks, request.coordinator_group, self._fence(work)
-            )
+            command = PrepareCmd(work.txn, ts, priority, writes, locks, request.coordinator_group, self._fence(work))
         self._locks.mark_prepared(parked.txn)
         self._waiting.proposed(parked.txn)
         self._undecided.begin(parked.txn, ts)

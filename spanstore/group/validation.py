@@ -26,7 +26,10 @@ def validate_work(request: Commit | Prepare) -> None:
     for test in work.preconditions:
         for span in outcomes.spans_of(test):
             check_span(span)
+    bare = not any(isinstance(test, outcomes.NoNewer) for test in work.preconditions)
     for write in work.writes:
+        if write.key_offset >= 0 and not bare:
+            raise F1Error(Code.INVALID_ARGUMENT, "a key that holds the commit timestamp has no newer version")
         # What a replica refuses when it applies it would stop the group for ever.
         check_key(write.key)
         check_places(write.key, write.key_offset if write.key_offset >= 0 else None, write.value, write.value_offsets)

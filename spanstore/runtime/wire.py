@@ -18,7 +18,14 @@ from spanstore.runtime.clockwatch import ClockReport
 from spanstore.runtime.supervision import ServerReport
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
-from spanstore.txn.outcomes import ExpectAbsent, ExpectExists, ExpectUnchangedRange, ExpectVersion, Precondition
+from spanstore.txn.outcomes import (
+    ExpectAbsent,
+    ExpectExists,
+    ExpectUnchangedRange,
+    ExpectVersion,
+    NoNewer,
+    Precondition,
+)
 from spanstore.txn.spans import Span
 
 # ---------------------------------------------------------------------- replicas
@@ -268,6 +275,8 @@ def _precondition(m: pb.Precondition) -> Precondition:
             return ExpectAbsent(m.absent)
         case "unchanged":
             return ExpectUnchangedRange(m.unchanged.start, m.unchanged.end, m.unchanged.since_ts)
+        case "no_newer":
+            return NoNewer(m.no_newer.since_ts, m.no_newer.leave_out)
         case _:
             raise F1Error(Code.INVALID_ARGUMENT, "a precondition of an unknown kind")
 

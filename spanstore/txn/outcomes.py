@@ -366,7 +366,19 @@ class ExpectUnchangedRange(msgspec.Struct, frozen=True, array_like=True, gc=Fals
     since_ts: int
 
 
-Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchangedRange
+class NoNewer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """No key that the transaction writes in this group has a version above ``since_ts``, deletes included.
+
+    Where one has, the transaction aborts; with ``leave_out`` its write is left out instead, and the others are made:
+    the Thomas write rule, by which the schema-change paper (section 4.3) writes what was true at a timestamp. Below the
+    garbage mark it cannot be known: SNAPSHOT_TOO_OLD.
+    """
+
+    since_ts: int
+    leave_out: bool = False
+
+
+Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchangedRange | NoNewer
 
 
 def spans_of(precondition: Precondition) -> tuple[Span, ...]:
@@ -376,6 +388,8 @@ def spans_of(precondition: Precondition) -> tuple[Span, ...]:
             return (Span(key),)
         case ExpectUnchangedRange(start, end):
             return (Span(start, end),)
+        case NoNewer():
+            return ()  # the writes are locked anyway
         case _:
             assert_never(precondition)
 
@@ -398,8 +412,11 @@ def evaluate(
     latest: Callable[[bytes], tuple[int, bool] | None],
     newest_in_range: Callable[[bytes, bytes], int],
     mark_ts: int = 0,
+    written: Sequence[bytes] = (),
 ) -> Failure | None:
     """Return the first of ``preconditions`` that fails, None if all hold. The caller holds locks on all of their keys.
+
+    ``written``: the keys that the transaction writes.
 
     ``latest`` gives the commit timestamp of a key's newest version and whether it is a row (not a delete), or None if
     there is no version; ``newest_in_range`` gives the newest commit timestamp in a range, 0 if there is none.
@@ -428,9 +445,30 @@ def evaluate(
             case ExpectAbsent(key):
                 if _is_row(latest(key)):
                     return Failure(Code.ALREADY_EXISTS, f"there is a row with key {key.hex()} already", key)
+            case NoNewer():
+                if (failure := _newer(precondition, written, latest, mark_ts)) is not None:
+                    return failure
             case _:
                 assert_never(precondition)
     return None
+
+
+def _newer(
+    test: NoNewer, written: Sequence[bytes], latest: Callable[[bytes], tuple[int, bool] | None], mark_ts: int
+) -> Failure | None:
+    if test.since_ts < mark_ts and written:
+        message = f"what was written since {test.since_ts} cannot be known: it lies below the garbage mark {mark_ts}"
+        return Failure(Code.SNAPSHOT_TOO_OLD, message, written[0])
+    for key in () if test.leave_out else written:
+        if (version := latest(key)) is not None and version[0] > test.since_ts:
+            return Failure(Code.ABORTED, f"row {key.hex()} was written at {version[0]}, after {test.since_ts}", key)
+    return None
+
+
+def left_out_above(preconditions: Sequence[Precondition]) -> int | None:
+    """Return the timestamp above which a version of a key lets its write be left out; None: all are made."""
+    found = [test.since_ts for test in preconditions if isinstance(test, NoNewer) and test.leave_out]
+    return min(found, default=None)
 
 
 def _is_row(version: tuple[int, bool] | None) -> bool:

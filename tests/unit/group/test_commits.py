@@ -8,7 +8,14 @@ from f1common.errors import Code
 from spanstore.group.requests import CommitReply, Outcome, OutcomeReply, Read, ReadReply, Release
 from spanstore.testing.replicas import EPOCH, MS, Replicas
 from spanstore.txn.commands import CommitCmd
-from spanstore.txn.outcomes import ExpectAbsent, ExpectExists, ExpectUnchangedRange, ExpectVersion, Precondition
+from spanstore.txn.outcomes import (
+    ExpectAbsent,
+    ExpectExists,
+    ExpectUnchangedRange,
+    ExpectVersion,
+    NoNewer,
+    Precondition,
+)
 from tests.unit.group.kit import code, commit, committed, decided, group, lock, put, ref, value
 
 
@@ -238,6 +245,34 @@ def test_preconditions_hold_under_their_locks() -> None:
             assert code(answer) is why, test
             assert value(world, "a", b"x") is None
         assert committed(world.get("a", commit(ref("t4"), {b"x": b"v"}, tests=good)))
+
+
+def test_of_what_has_a_newer_version_the_write_is_left_out() -> None:
+    """The Thomas write rule (schema-change paper, section 4.3): what is newer stays, a delete as well."""
+    with group() as world:
+        since = put(world, "a", "t1", {b"old": b"0", b"gone": b"0"})
+        newer = put(world, "a", "t2", {b"new": b"2", b"gone": None})
+        values: dict[bytes, bytes | None] = dict.fromkeys((b"old", b"gone", b"new", b"none"), b"backfill")
+        refused = world.get("a", commit(ref("t3"), values, tests=[NoNewer(since)]))
+        assert code(refused) is Code.ABORTED
+        assert value(world, "a", b"none") is None
+        committed(world.get("a", commit(ref("t4"), values, tests=[NoNewer(since, leave_out=True)])))
+        found = {key: value(world, "a", key) for key in values}
+        assert found == {b"old": b"backfill", b"gone": None, b"new": b"2", b"none": b"backfill"}
+        # Nothing is left to be written: it commits all the same, and by then everything is newer.
+        committed(world.get("a", commit(ref("t5"), values, tests=[NoNewer(since, leave_out=True)])))
+        committed(world.get("a", commit(ref("t6"), {b"new": b"3"}, tests=[NoNewer(newer)])))
+        assert value(world, "a", b"old") == b"backfill" and value(world, "a", b"new") == b"3"
+
+
+def test_a_write_that_waited_for_its_lock_is_left_out_for_what_came_meanwhile() -> None:
+    with group() as world:
+        since = put(world, "a", "t0", {b"k": b"0"})
+        first = world.ask("a", commit(ref("t1"), {b"k": b"1"}))
+        second = world.ask("a", commit(ref("t2"), {b"k": b"backfill"}, tests=[NoNewer(since, leave_out=True)]))
+        world.until(lambda: first.done and second.done)
+        assert first.of(CommitReply).ts and second.of(CommitReply).ts
+        assert value(world, "a", b"k") == b"1"
 
 
 def test_precondition_sees_the_commit_that_it_waited_for() -> None:

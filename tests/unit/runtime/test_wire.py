@@ -10,7 +10,7 @@ from spanstore.paxos import messages as px
 from spanstore.runtime.wire import answer_to_pb, peer_from_pb, peer_to_pb, request_from_pb
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
-from spanstore.txn.outcomes import ExpectAbsent, ExpectExists, ExpectUnchangedRange, ExpectVersion
+from spanstore.txn.outcomes import ExpectAbsent, ExpectExists, ExpectUnchangedRange, ExpectVersion, NoNewer
 from spanstore.txn.spans import Span
 
 B, P = px.Ballot(7, "a"), px.Ballot(6, "b")
@@ -58,6 +58,7 @@ WORK = pb.TxnWork(
         pb.Precondition(exists=b"e"),
         pb.Precondition(absent=b"x"),
         pb.Precondition(unchanged=pb.ExpectUnchanged(start=b"s", end=b"t", since_ts=4)),
+        pb.Precondition(no_newer=pb.NoNewer(since_ts=3, leave_out=True)),
     ],
     held=[pb.Lock(start=b"h", mode=pb.SHARED), pb.Lock(start=b"i", end=b"", mode=pb.EXCLUSIVE)],
     term=7,
@@ -68,7 +69,13 @@ VALUE = rq.TxnWork(
     REF,
     6,
     (Write(b"a", b""), Write(b"b", None), Write(b"c" + bytes(8), bytes(8), 1, (0,))),
-    (ExpectVersion(b"v", 9), ExpectExists(b"e"), ExpectAbsent(b"x"), ExpectUnchangedRange(b"s", b"t", 4)),
+    (
+        ExpectVersion(b"v", 9),
+        ExpectExists(b"e"),
+        ExpectAbsent(b"x"),
+        ExpectUnchangedRange(b"s", b"t", 4),
+        NoNewer(3, True),
+    ),
     ((Span(b"h"), LockMode.SHARED), (Span(b"i", b""), LockMode.EXCLUSIVE)),
     7,
     8,

@@ -24,6 +24,7 @@ from spanstore.txn.outcomes import (
     Fresh,
     FreshPrepare,
     MustLogAbort,
+    NoNewer,
     OutcomeRecord,
     PastDeadline,
     Precondition,
@@ -270,6 +271,31 @@ def test_preconditions(precondition: Precondition, code: Code | None) -> None:
     error = failure.error()
     assert error.code is code and error.details["key"] == failure.key.hex()
     assert error.retryable == (code is Code.ABORTED)
+
+
+WRITTEN = [b"deleted", b"never", b"row"]  # at 20, never, at 10
+
+
+@pytest.mark.parametrize(
+    ("test", "mark_ts", "code"),
+    [
+        (NoNewer(20), 0, None),
+        (NoNewer(20), 20, None),
+        (NoNewer(19), 0, Code.ABORTED),  # a delete counts as well
+        (NoNewer(19, leave_out=True), 0, None),
+        (NoNewer(19, leave_out=True), 20, Code.SNAPSHOT_TOO_OLD),
+        (NoNewer(20), 21, Code.SNAPSHOT_TOO_OLD),
+    ],
+)
+def test_what_is_written_has_no_newer_version(test: NoNewer, mark_ts: int, code: Code | None) -> None:
+    failure = outcomes.evaluate([test], ROWS.get, newest_in_range, mark_ts, WRITTEN)
+    assert (failure.code if failure else None) is code
+    assert outcomes.spans_of(test) == ()
+
+
+def test_the_lowest_timestamp_says_which_writes_are_left_out() -> None:
+    assert outcomes.left_out_above([NoNewer(5), ExpectExists(b"row")]) is None
+    assert outcomes.left_out_above([NoNewer(5, leave_out=True), NoNewer(4, leave_out=True)]) == 4
 
 
 def test_first_failure_is_the_one_reported() -> None:
