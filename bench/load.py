@@ -10,18 +10,14 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
-import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
+from f1deploy.bench.local import LocalCluster, local_cluster
 from f1deploy.samples import adwords
 
 WORK = {
@@ -31,7 +27,6 @@ WORK = {
 }
 IN_FLIGHT = 8
 PARTS = {"loader": "the loader", "f1server": "SQL servers", "spanserver": "storage servers"}
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,57 +44,8 @@ class Row:
     ratio: None = None
 
 
-class LocalCluster:
-    """A cluster for the measurement."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.hosts = ""
-
-    def f1(self, *arguments: str) -> tuple[str, float]:
-        """Run a command; return what it prints and the processor time that it took, in seconds."""
-        command = [sys.executable, "-P", "-m", "f1", *arguments]
-        env = {**os.environ, "F1_HOST": self.hosts}
-        with subprocess.Popen(
-            command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        ) as process:
-            said = process.stdout.read() if process.stdout else ""
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"f1 {' '.join(arguments)} failed")
-        return said, used.ru_utime + used.ru_stime
-
-    def cluster(self, *arguments: str) -> str:
-        return self.f1("cluster", *arguments, "--dir", str(self.folder / "cluster"))[0]
-
-    def servers(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.cluster("status", "--format", "json"))
-        return found
-
-    def cpu_s(self) -> Counter[str]:
-        """Return the processor time of the servers so far, by kind."""
-        used: Counter[str] = Counter()
-        for server in self.servers():
-            fields = Path(f"/proc/{server['pid']}/stat").read_text().rpartition(")")[2].split()
-            used[server["kind"]] += (int(fields[11]) + int(fields[12])) / _TICKS  # type: ignore[assignment]
-        return used
-
-
-@contextmanager
-def cluster() -> Iterator[LocalCluster]:
-    with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
-        made = LocalCluster(Path(folder))
-        made.cluster("up", "--port", "0", "--slaves", "0")
-        try:
-            made.hosts = ",".join(s["address"] for s in made.servers() if s["kind"] == "f1server")
-            yield made
-        finally:
-            made.cluster("down")
-
-
 def measure(clicks: int) -> list[Row]:
-    with cluster() as made:
+    with local_cluster("--slaves", "0") as made:
         sources = adwords.write_sources(made.folder)
         made.f1("schema", "apply", "--yes", *(path.name for path in sources))
         paths = adwords.generate(made.folder, clicks=clicks)

@@ -12,17 +12,15 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 import f1
-from bench.load import LocalCluster
+from f1deploy.bench.local import local_cluster
 from f1deploy.samples import tpch
 
 
@@ -46,23 +44,17 @@ class Row:
 
 
 def measure(scale: float, shape: str, times: int) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
-        made = LocalCluster(Path(folder))
-        made.cluster("up", "--port", "0", "--slaves", "2")
-        try:
-            made.hosts = ",".join(s["address"] for s in made.servers() if s["kind"] == "f1server")
-            files = tpch.generate(made.folder / "data", scale=scale)
-            (made.folder / "tpch.sql").write_text(tpch.ddl(shape))
-            made.f1("schema", "apply", "--yes", "tpch.sql")
-            for name in tpch.TABLES:
-                made.f1("load", name, str(files[name]))
-            with f1.connect(made.hosts, autocommit=True, timeout_s=600) as ours, duckdb.connect() as peer:
-                for name, path in files.items():
-                    peer.from_parquet(str(path)).create_view(name)
-                texts = tpch.queries(scale)
-                return [query(ours, peer, f"Q{number}", text, times) for number, text in texts.items()]
-        finally:
-            made.cluster("down")
+    with local_cluster("--slaves", "2") as made:
+        files = tpch.generate(made.folder / "data", scale=scale)
+        (made.folder / "tpch.sql").write_text(tpch.ddl(shape))
+        made.f1("schema", "apply", "--yes", "tpch.sql")
+        for name in tpch.TABLES:
+            made.f1("load", name, str(files[name]))
+        with f1.connect(made.hosts, autocommit=True, timeout_s=600) as ours, duckdb.connect() as peer:
+            for name, path in files.items():
+                peer.from_parquet(str(path)).create_view(name)
+            texts = tpch.queries(scale)
+            return [query(ours, peer, f"Q{number}", text, times) for number, text in texts.items()]
 
 
 def query(ours: f1.Connection, peer: Any, name: str, text: str, times: int) -> Row:

@@ -52,8 +52,6 @@ from spanstore.tools.target import (
     resolve,
 )
 
-app = typer.Typer(help="Benchmarks.", no_args_is_help=True)
-
 _WARM_UP_US = 1_500_000
 _MAX_CLIENTS = 4096
 
@@ -122,12 +120,6 @@ class Plan:
     processes: int
 
 
-@app.callback()
-def _group() -> None:
-    """Benchmarks."""
-
-
-@app.command()
 def kv(
     host: HostOption = None,
     directory: DirOption = None,

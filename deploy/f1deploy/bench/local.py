@@ -1,0 +1,78 @@
+"""A cluster that is started for a measurement and removed again, driven through the command line."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from f1common.errors import Code, F1Error
+
+__all__ = ["LocalCluster", "local_cluster"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class LocalCluster:
+    """A cluster in ``folder / "cluster"``; ``hosts`` are its f1servers, for ``f1.connect``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start nothing yet."""
+        self.folder = folder
+        self.hosts = ""
+
+    def f1(self, *arguments: str) -> tuple[str, float]:
+        """Run a command; return what it prints and the processor time that it took, in seconds.
+
+        Raises F1Error INTERNAL if it fails; it has said why on stderr.
+        """
+        command = [sys.executable, "-P", "-m", "f1", *arguments]
+        env = {**os.environ, "F1_HOST": self.hosts}
+        with subprocess.Popen(
+            command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as process:
+            said = process.stdout.read() if process.stdout else ""
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise F1Error(Code.INTERNAL, f"`f1 {' '.join(arguments)}` failed")
+        return said, used.ru_utime + used.ru_stime
+
+    def cluster(self, *arguments: str) -> str:
+        """Run a command of ``f1 cluster`` on it and return what it prints."""
+        return self.f1("cluster", *arguments, "--dir", str(self.folder / "cluster"))[0]
+
+    def servers(self) -> list[dict[str, Any]]:
+        """Return what ``f1 cluster status`` says of each process."""
+        found: list[dict[str, Any]] = json.loads(self.cluster("status", "--format", "json"))
+        return found
+
+    def find_hosts(self) -> None:
+        """Learn the addresses of the f1servers."""
+        self.hosts = ",".join(server["address"] for server in self.servers() if server["kind"] == "f1server")
+
+    def cpu_s(self) -> Counter[str]:
+        """Return the processor time of the servers so far, in seconds, by kind."""
+        used: Counter[str] = Counter()
+        for server in self.servers():
+            fields = Path(f"/proc/{server['pid']}/stat").read_text().rpartition(")")[2].split()
+            used[server["kind"]] += (int(fields[11]) + int(fields[12])) / _TICKS  # type: ignore[assignment]
+        return used
+
+
+@contextmanager
+def local_cluster(*options: str) -> Iterator[LocalCluster]:
+    """Start a cluster on free ports with further options of ``f1 cluster up``, and remove it with all its data."""
+    with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
+        made = LocalCluster(Path(folder))
+        made.cluster("up", "--port", "0", *options)
+        try:
+            made.find_hosts()
+            yield made
+        finally:
+            made.cluster("down")

@@ -1,0 +1,145 @@
+"""The benchmark of schema changes counts from the moment at which an operation was due, and in the right window."""
+
+import asyncio
+import random
+import statistics
+from array import array
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from f1.errors import OperationalError
+from f1common.errors import Code
+from f1deploy.bench.mixed import GAP, Mix, Operations, quantile_ms
+from f1deploy.bench.schema_change import Build, Observed, compare
+
+
+class Cursor:
+    async def fetchall(self) -> list[Any]:
+        return []
+
+
+class Standing:
+    """Executes at once, but for a while in which it stands still; every tenth statement fails if asked to."""
+
+    def __init__(self, stand_s: float = 0.0, *, failing: bool = False) -> None:
+        self.gate = asyncio.Event()
+        self.begun = 0
+        self._stand_s = stand_s
+        self._failing = failing
+
+    async def __call__(self, text: str, parameters: tuple[Any, ...]) -> Cursor:
+        self.begun += 1
+        if self.begun == 20 and self._stand_s:
+            await asyncio.sleep(self._stand_s)
+            self.gate.set()
+        elif self.begun > 20 and self._stand_s:
+            await self.gate.wait()
+        if self._failing and self.begun % 10 == 0:
+            raise OperationalError(Code.UNAVAILABLE, "just now")
+        return Cursor()
+
+
+def open_loop(execute: Standing, rate: float, operations: int) -> Operations:
+    done = Operations()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        mix = Mix(execute, 1000, done)
+        arriving = asyncio.create_task(mix.arrive(random.Random(3), rate, stop))
+        while len(done.began_us) + len(done.failed_us) < operations:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await arriving
+
+    asyncio.run(run())
+    return done
+
+
+def test_operations_that_were_due_while_a_server_stood_still_are_slow() -> None:
+    done = open_loop(Standing(stand_s=0.5), rate=400.0, operations=300)
+    # Half a second at 400 a second: the first that waited did so for all of it, the last for nothing.
+    slow = [took for took in done.took_us if took > 50_000]
+    assert len(slow) > 50
+    assert max(done.took_us) >= 450_000
+    assert statistics.median(slow) > 100_000
+
+
+def test_arrivals_are_random_and_as_many_as_asked_for() -> None:
+    done = open_loop(Standing(), rate=2000.0, operations=2000)
+    began = sorted(done.began_us)
+    gaps = [later - earlier for earlier, later in pairwise(began)]
+    assert 400 < statistics.mean(gaps) < 600  # microseconds; by the clock of the arrivals, not of the machine
+    assert 350 < statistics.stdev(gaps) < 700  # of an exponential distribution: the mean
+
+
+def test_failures_are_counted_with_their_moment_and_take_no_part_in_latencies() -> None:
+    done = open_loop(Standing(failing=True), rate=2000.0, operations=500)
+    assert len(done.failed_us) == pytest.approx(len(done.began_us) / 9, rel=0.1)
+    everything = (min([*done.began_us, *done.failed_us]), max([*done.began_us, *done.failed_us]) + 1)
+    assert done.failed([everything]) == len(done.failed_us)
+    assert done.failed([(0, everything[0])]) == 0
+    assert done.first_error == "UNAVAILABLE: just now"
+
+
+def test_the_mix_is_three_quarters_queries_and_hits_rows_that_are_there() -> None:
+    mix = Mix(Standing.__call__, 500, Operations())
+    rng = random.Random(1)
+    drawn = [mix.draw(rng) for _ in range(8000)]
+    assert 0.73 < sum(query for query, _, _ in drawn) / len(drawn) < 0.77
+    words = Counter(text.split()[0] for _, text, _ in drawn)
+    assert set(words) == {"SELECT", "UPDATE", "INSERT", "DELETE"}
+    updated = [parameters[1] for _, text, parameters in drawn if text.startswith("UPDATE")]
+    assert all(row % GAP == 0 and 0 <= row < 500 * GAP for row in updated)
+    assert all(parameters[0] % GAP for _, text, parameters in drawn if text.startswith("INSERT"))
+
+
+def observed(during_ms: float, without_ms: float, *, failed: bool = False) -> Observed:
+    done = Operations()
+    for n in range(1000):
+        # Two quiet windows, 0-1,000 and 2,000-3,000, and the build between them.
+        for start, took in ((0, without_ms), (1000, during_ms), (2000, without_ms)):
+            done.began_us.append(start + n)
+            done.took_us.append(int(took * 1000))
+            done.query.append(n % 4 > 0)
+    # Outside of all windows: counts nowhere.
+    done.began_us.append(5000)
+    done.took_us.append(10**9)
+    done.query.append(1)
+    if failed:
+        done.failed_us.append(1500)
+        done.first_error = "ABORTED: lost"
+    return Observed(done, ((0, 1000), (2000, 3000)), (1000, 2000), Build(50.0, 20.0))
+
+
+def test_latencies_with_a_change_stand_beside_those_without() -> None:
+    report = compare(10_000, 100.0, Build(10.0, 4.0), observed(6.0, 4.0), (2.0, "PostgreSQL 15"))
+    rows = {row.work: row for row in report.rows}
+    assert [row.work for row in report.rows[:6]] == [f"{k} p{p}" for k in ("query", "write") for p in (50, 90, 99)]
+    assert (rows["query p99"].ours, rows["query p99"].peer, rows["query p99"].ratio) == (6.0, 4.0, 1.5)
+    build = rows["index build, nobody there"]
+    assert (build.ours, build.peer, build.ratio, build.cpu_us) == (1000.0, 5000.0, 0.2, 400.0)
+    assert rows["index build under load"].ours == 200.0
+    assert (report.operations, report.errors, report.first_error) == (3000, 0, "")
+    assert {goal.goal.split(",")[0]: goal.met for goal in report.goals} == {
+        "query p50": False,
+        "query p99": False,
+        "write p50": False,
+        "seconds for the build under load": True,
+        "operations that failed": True,
+    }
+
+
+def test_goals_are_met_within_their_bounds_only() -> None:
+    report = compare(10_000, 100.0, Build(10.0, 4.0), observed(4.1, 4.0, failed=True), None, "PostgreSQL is not there")
+    assert [goal.met for goal in report.goals] == [True, True, True, True, False]
+    assert report.first_error == "ABORTED: lost"
+    assert report.rows[-2].ratio is None
+
+
+def test_quantiles() -> None:
+    assert quantile_ms(array("q"), 0.5) == 0.0
+    assert quantile_ms(array("q", range(0, 100_000, 1000)), 0.5) == 50.0
+    assert quantile_ms(array("q", [3000]), 0.99) == 3.0
