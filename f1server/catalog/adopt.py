@@ -9,14 +9,14 @@ from f1server.catalog.tables import NewId
 
 __all__ = ["adopt_ids"]
 
-_Element = TypeVar("_Element", Index, ForeignKey, Check, LockColumn)
+_Element = TypeVar("_Element", Index, ForeignKey, Check)
 
 
 def adopt_ids(old: Schema, wanted: Schema, new_id: NewId) -> Schema:
     """Return ``wanted``, compiled from sources with ids of its own, with the ids of the same elements of ``old``.
 
-    Elements are the same if they have the same name (tables, columns) or the same name and definition (indexes,
-    constraints, locks). ``new_id`` is drawn for the others, tables first, roots before their children.
+    Elements are the same if they have the same name (tables, columns, locks) or the same name and definition (indexes,
+    constraints). ``new_id`` is drawn for the others, tables first, roots before their children.
     """
     ids: dict[int, int] = {}
     by_name = {t.name.lower(): t for t in old.tables}
@@ -55,7 +55,7 @@ def _renumbered(table: Table, same: Table | None, ids: Mapping[int, int], new_id
         indexes=tuple(_same_or_new(indexes, same.indexes if same else (), new_id)),
         foreign_keys=tuple(_same_or_new(keys, same.foreign_keys if same else (), new_id)),
         checks=tuple(_same_or_new(list(table.checks), same.checks if same else (), new_id)),
-        locks=tuple(_same_or_new(locks, same.locks if same else (), new_id)),
+        locks=tuple(_same_locks(locks, same.locks if same else (), new_id)),
     )
 
 
@@ -88,5 +88,17 @@ def _same_or_new(wanted: Sequence[_Element], known: Sequence[_Element], new_id: 
     return found
 
 
-def _definition(element: Index | ForeignKey | Check | LockColumn) -> object:
+def _same_locks(wanted: Sequence[LockColumn], known: Sequence[LockColumn], new_id: NewId) -> list[LockColumn]:
+    """Give each wanted lock the id of the known one of its name: its columns may come and go."""
+    ready = {lock.name.lower(): lock for lock in known if lock.state is ElementState.PUBLIC}
+    found = []
+    for lock in wanted:
+        same = ready.get(lock.name.lower())
+        if same is not None and set(same.column_ids) != set(lock.column_ids):
+            same = replace(same, column_ids=lock.column_ids)
+        found.append(same if same is not None else replace(lock, id=new_id()))
+    return found
+
+
+def _definition(element: Index | ForeignKey | Check) -> object:
     return replace(element, id=0, name=element.name.lower(), state=ElementState.PUBLIC)

@@ -28,6 +28,7 @@ from f1server.catalog.statements import (
     Alteration,
     AlterColumnType,
     AlterIndex,
+    AlterLock,
     AlterTable,
     AlterView,
     CheckDef,
@@ -109,6 +110,8 @@ def _apply(work: WorkingSchema, table: Table, action: TableAction) -> None:
             _add_unique(work, table, unique)
         case AddLock(lock):
             _add_lock(work, table, lock)
+        case AlterLock(lock):
+            _alter_lock(work, table, lock)
         case DropConstraint():
             _drop_constraint(work, table, action)
         case SetOptions():
@@ -152,6 +155,33 @@ def _add_lock(work: WorkingSchema, table: Table, definition: LockDef) -> None:
     by_name = visible_by_name(table)
     lock = tables.build_lock(table.name, definition, by_name, table.key_column_ids, table.locks, work.new_id)
     work.put(replace(table, locks=(*table.locks, lock)))
+
+
+def _alter_lock(work: WorkingSchema, table: Table, definition: LockDef) -> None:
+    """Let a lock cover other columns: it takes them from the locks that they have, and leaves its own to the row's."""
+    at = definition.at
+    known = next((lock for lock in table.locks if lock.name.lower() == definition.name.lower()), None)
+    if known is None:
+        raise at.error(Code.NOT_FOUND, f"{table.name} has no lock {definition.name}")
+    by_name, key = visible_by_name(table), table.key_column_ids
+    wanted = set(tables.build_lock(table.name, definition, by_name, key, (), lambda: known.id).column_ids)
+    locks = []
+    for lock in table.locks:
+        taken = wanted.intersection(lock.column_ids)
+        if lock.state is not ElementState.PUBLIC and (lock.id == known.id or taken):
+            raise _half_done(at, f"the lock {lock.name}")
+        if lock.id == known.id:
+            kept = [i for i in lock.column_ids if i in wanted]
+            lock = replace(lock, column_ids=(*kept, *sorted(wanted.difference(kept))))
+        elif taken:
+            lock = replace(lock, column_ids=tuple(i for i in lock.column_ids if i not in taken))
+            if not lock.column_ids:
+                raise at.error(
+                    Code.INVALID_ARGUMENT,
+                    f"the lock {lock.name} would cover no column any more: put DROP CONSTRAINT {lock.name} before it",
+                )
+        locks.append(lock)
+    work.put(replace(table, locks=tuple(locks)))
 
 
 def _drop_constraint(work: WorkingSchema, table: Table, action: DropConstraint) -> None:

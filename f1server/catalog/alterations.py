@@ -11,6 +11,7 @@ from f1server.catalog.statements import (
     Alteration,
     AlterColumnType,
     AlterIndex,
+    AlterLock,
     AlterTable,
     AlterView,
     ColumnAction,
@@ -86,7 +87,7 @@ class AlterParser(ElementParser):
         if self.accept("DROP"):
             return [self._drop_element()]
         if self.accept("ALTER"):
-            return [self._alter_column()]
+            return [self._alter_lock() or self._alter_column()]
         at = self.here()
         if self.accept("SET"):
             if self.accept("ON"):
@@ -134,6 +135,13 @@ class AlterParser(ElementParser):
         name = self.name("the name of a constraint" if constraint else "the name of a column, or CONSTRAINT")
         cascade = self.cascade()
         return (DropConstraint if constraint else DropColumn)(name, if_exists, cascade, at)
+
+    def _alter_lock(self) -> AlterLock | None:
+        parts = TableParts()
+        # A column may be called LOCK: the name of a lock is followed by columns.
+        if not self.sees("LOCK") or not self.constraint_or_lock(parts):
+            return None
+        return AlterLock(parts.locks[0])
 
     def _alter_column(self) -> ColumnAction:
         self.accept("COLUMN")

@@ -92,6 +92,7 @@ def _table_to_pb(table: Table) -> pb.Table:
         ],
         state=int(table.state),  # type: ignore[arg-type]
         untracked=table.untracked,
+        dual=table.dual,
     )
 
 
@@ -119,6 +120,7 @@ def _table_from_pb(message: pb.Table) -> Table:
         locks=tuple(LockColumn(k.id, k.name, tuple(k.column_ids), ElementState(k.state)) for k in message.locks),
         state=ElementState(message.state),
         untracked=message.untracked,
+        dual=tuple(message.dual),
     )
 
 

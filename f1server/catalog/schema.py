@@ -123,7 +123,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class LockColumn:
-    """A lock that covers some columns instead of the row's default lock (F1 section 5.1)."""
+    """A lock that covers some columns instead of the row's default lock (F1 section 5.1).
+
+    A column under two locks has dual coverage: it is on its way from one to the other (schema-change paper, 3.4).
+    """
 
     id: int
     name: str
@@ -147,6 +150,8 @@ class Table:
     locks: tuple[LockColumn, ...] = ()
     state: ElementState = ElementState.PUBLIC
     untracked: bool = False
+    dual: tuple[int, ...] = ()
+    """The columns that the row's default lock covers although a lock column does, too: their coverage is changing."""
 
     @cached_property
     def by_id(self) -> dict[int, Column]:

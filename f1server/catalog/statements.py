@@ -334,6 +334,13 @@ class AddLock:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterLock:
+    """ALTER LOCK: the columns that a lock covers from now on, which other locks no longer do."""
+
+    definition: LockDef
+
+
+@dataclass(frozen=True, slots=True)
 class DropConstraint:
     """DROP CONSTRAINT: a check, a foreign key, a unique constraint or a lock; ``cascade``: what needs it, too."""
 
@@ -365,6 +372,7 @@ TableAction = (
     | AddForeignKey
     | AddUnique
     | AddLock
+    | AlterLock
     | DropConstraint
     | SetOptions
 )

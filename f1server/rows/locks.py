@@ -10,18 +10,23 @@ What can go wrong, and what the rules are
     included, into an absolute timestamp; otherwise a lock that was not touched seems bumped (a false conflict), or one
     that was not replaced hides a change (a lost update).
 
-    A lock column that comes into being has no cells yet: its value is the default lock's, which covered the columns.
-    While its state is below PUBLIC, the default lock goes on covering the same columns, because servers with the older
-    schema validate against that one. A writer at DELETE_ONLY drops the cell of a lock whose columns it changes: the
-    cell would be older than the change when the lock becomes PUBLIC. On the way out the lock's cells count as long as
-    they are there (while it was PUBLIC, changes bumped nothing else), until the reorganiser has folded them into the
-    default.
+    Each column is covered by one lock. While that changes from L1 to L2 (schema-change paper, section 3.4; the default
+    lock may be either, a lock column may come or go with it), it is covered by both: whoever changes it bumps both, and
+    what was read of it is compared with the later of both. So servers with the schema before and servers with the one
+    after tell each other. But L2 knows nothing of changes under the first schema: before it covers the column alone,
+    the reorganiser raises it in every row to the later of both (:func:`raised`). Left out, a transaction that read
+    before such a change and commits under L2 alone would overwrite it.
+
+    A lock column below WRITE_ONLY is not written. The cell that it may have is older than what it covers, or gone, so
+    it counts beside the other lock only: on its way in until it is raised, on its way out until it has been folded into
+    the locks that take over. A lock column without a cell says nothing as long as another lock covers the column.
 
     Validation compares with the time of the read, not with the value that was read: coverage may have changed since,
     and the value of another lock that covers the same columns is another number without anything having happened.
 """
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from f1common.encoding.row import COMMIT_TS, THIS_VERSION, Cell, Timestamp
 from f1common.errors import Code, F1Error
@@ -31,23 +36,32 @@ DEFAULT_LOCK = 0
 """Cell id of a row's default lock."""
 
 
-def default_covers(table: Table) -> frozenset[int]:
-    """Return the ids of the columns under the default lock: those under no public lock column."""
-    special = {i for lock in table.locks if lock.state is ElementState.PUBLIC for i in lock.column_ids}
-    return frozenset(table.by_id) - special
+def coverage(table: Table) -> Mapping[int, tuple[int, ...]]:
+    """Return the cell ids of the locks that cover each column, ascending: two or more while its coverage changes.
+
+    A lock column that is alone and not PUBLIC is on its way from or to the default lock, which covers the column too.
+    """
+    kept: dict[str, Mapping[int, tuple[int, ...]]] = vars(table)
+    found = kept.get("_coverage")
+    if found is None:
+        found = {column_id: _locks_of(table, column_id) for column_id in table.by_id}
+        kept["_coverage"] = found
+    return found
+
+
+def _locks_of(table: Table, column_id: int) -> tuple[int, ...]:
+    locks = [lock for lock in table.locks if lock.state > ElementState.ABSENT and column_id in lock.column_ids]
+    passing = len(locks) == 1 and locks[0].state is not ElementState.PUBLIC
+    default = (DEFAULT_LOCK,) if not locks or passing or column_id in table.dual else ()
+    return (*default, *sorted(lock.id for lock in locks))
 
 
 def covering(table: Table, column_ids: Collection[int] = ()) -> tuple[int, ...]:
     """Return the cell ids of the locks that cover any of the columns (none given: all columns), ascending."""
     if not table.locks:
         return (DEFAULT_LOCK,)
-    wanted = frozenset(column_ids) or frozenset(table.by_id)
-    found = [
-        lock.id for lock in table.locks if lock.state > ElementState.ABSENT and not wanted.isdisjoint(lock.column_ids)
-    ]
-    if not wanted.isdisjoint(default_covers(table)):
-        found.append(DEFAULT_LOCK)
-    return tuple(sorted(found))
+    locks = coverage(table)
+    return tuple(sorted({lock for column_id in column_ids or locks for lock in locks.get(column_id, ())}))
 
 
 def lock_value(table: Table, cells: Mapping[int, Cell], version_ts: int, column_ids: Collection[int] = ()) -> int:
@@ -57,7 +71,9 @@ def lock_value(table: Table, cells: Mapping[int, Cell], version_ts: int, column_
     """
     if not table.locks and DEFAULT_LOCK not in cells:
         return version_ts
-    return max((_value(cells, lock, version_ts) for lock in covering(table, column_ids)), default=version_ts)
+    locks = covering(table, column_ids)
+    told = [lock for lock in locks if lock == DEFAULT_LOCK or lock in cells] or locks
+    return max((_value(cells, lock, version_ts) for lock in told), default=version_ts)
 
 
 def changed_since(
@@ -93,37 +109,69 @@ def locks_of_update(
     changes: dict[int, Cell] = {
         cell_id: Timestamp(version_ts) for cell_id, cell in cells.items() if cell is THIS_VERSION
     }
+    bumped = set(covering(table, assigned)) if assigned else set()
     drop: set[int] = set()
-    if default_covers(table).isdisjoint(assigned):
-        changes[DEFAULT_LOCK] = Timestamp(_value(cells, DEFAULT_LOCK, version_ts))
-    else:
+    if DEFAULT_LOCK in bumped:
         changes.pop(DEFAULT_LOCK, None)
         drop.add(DEFAULT_LOCK)
-    for lock in table.locks:
-        bumped = not frozenset(lock.column_ids).isdisjoint(assigned)
-        if lock.state >= ElementState.WRITE_ONLY:
-            changes[lock.id] = COMMIT_TS if bumped else Timestamp(_value(cells, lock.id, version_ts))
-        elif bumped:
-            changes.pop(lock.id, None)
-            drop.add(lock.id)
+    else:
+        changes[DEFAULT_LOCK] = Timestamp(_value(cells, DEFAULT_LOCK, version_ts))
+    for lock in _enforced(table):
+        if lock.id in bumped:
+            changes[lock.id] = COMMIT_TS
+        elif lock.id in cells or lock.state is ElementState.PUBLIC:
+            changes[lock.id] = Timestamp(_value(cells, lock.id, version_ts))
     return changes, drop & set(cells)
 
 
-def locks_carried_over(table: Table, cells: Mapping[int, Cell], version_ts: int) -> tuple[dict[int, Cell], set[int]]:
+def raised(
+    table: Table,
+    cells: Mapping[int, Cell],
+    version_ts: int,
+    moves: Collection[tuple[int, int]],
+    coming: Collection[int] = (),
+) -> dict[int, int]:
+    """Return the locks that must say something later, or anything at all, and what: microseconds since the epoch.
+
+    ``moves`` are (column, lock that will cover it alone): that lock becomes as late as all that cover the column now.
+    ``coming`` are locks that every row must have: without a move they begin as late as what covers their columns.
+    """
+    wanted: dict[int, int] = {}
+    for column_id, lock in moves:
+        wanted[lock] = max(wanted.get(lock, 0), lock_value(table, cells, version_ts, (column_id,)))
+    for column_lock in table.locks:
+        if column_lock.id in coming and column_lock.id not in wanted:
+            wanted[column_lock.id] = lock_value(table, cells, version_ts, column_lock.column_ids)
+    there = {lock: _value(cells, lock, version_ts) for lock in (DEFAULT_LOCK, *cells) if lock in wanted}
+    return {lock: ts for lock, ts in wanted.items() if there.get(lock, -1) < ts}
+
+
+def locks_carried_over(
+    table: Table, cells: Mapping[int, Cell], version_ts: int, raised_to: Mapping[int, int] = MappingProxyType({})
+) -> tuple[dict[int, Cell], set[int]]:
     """Return the lock cells to set and to drop in a new version in which nothing changed: for the reorganiser.
 
-    Locks on their way out are folded into the default lock.
+    Locks on their way out are folded into those that cover their columns, too; ``raised_to`` is what :func:`raised`
+    found.
     """
+    leaving = [lock for lock in table.locks if lock.state is ElementState.DELETE_ONLY]
+    values = {DEFAULT_LOCK: _value(cells, DEFAULT_LOCK, version_ts)}
+    for lock in _enforced(table):
+        if lock.id in cells or lock.state is ElementState.PUBLIC:
+            values[lock.id] = _value(cells, lock.id, version_ts)
+    heirs = {DEFAULT_LOCK, *(lock.id for lock in _enforced(table))}
+    for lock in leaving:
+        if lock.id in cells and lock.column_ids:
+            for heir in heirs.intersection(covering(table, lock.column_ids)):
+                values[heir] = max(values.get(heir, 0), _value(cells, lock.id, version_ts))
+    for lock_id, ts in raised_to.items():
+        values[lock_id] = max(values.get(lock_id, 0), ts)
     changes: dict[int, Cell] = {
         cell_id: Timestamp(version_ts) for cell_id, cell in cells.items() if cell is THIS_VERSION
     }
-    leaving = [lock.id for lock in table.locks if lock.state is ElementState.DELETE_ONLY]
-    changes[DEFAULT_LOCK] = Timestamp(max(_value(cells, lock, version_ts) for lock in (DEFAULT_LOCK, *leaving)))
-    for lock in _enforced(table):
-        changes[lock.id] = Timestamp(_value(cells, lock.id, version_ts))
-    for lock_id in leaving:
-        changes.pop(lock_id, None)
-    return changes, set(leaving) & set(cells)
+    changes |= {lock_id: Timestamp(ts) for lock_id, ts in values.items()}
+    gone = {lock.id for lock in leaving}
+    return {lock_id: cell for lock_id, cell in changes.items() if lock_id not in gone}, gone & set(cells)
 
 
 def _enforced(table: Table) -> list[LockColumn]:

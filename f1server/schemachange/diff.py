@@ -9,6 +9,9 @@ cannot be enforced before servers can set these columns: it comes in a round of 
 columns that go must be gone before they are. Whoever writes under either of two neighbouring versions then keeps what
 both promise.
 
+A column that comes under another lock is covered by both for a while (section 3.4), whether these locks stay, come or
+go; the steps of its coverage are those of an element of their own.
+
 What appears at once: a table that nobody relies on has no rows, so that all of it may be public from the beginning;
 names, defaults, options, wider types and new fields of messages, because the rows that are stored stay as they are.
 """
@@ -22,9 +25,11 @@ from f1common.errors import Code, F1Error
 from f1server.catalog import protos
 from f1server.catalog.expressions import column_references
 from f1server.catalog.schema import Check, Column, ColumnType, ElementState, ForeignKey, Kind, Schema, Table
+from f1server.rows.locks import DEFAULT_LOCK, coverage
 from f1server.schemachange.edits import (
     AddElement,
     AddTable,
+    CoverageTo,
     Edit,
     EditElement,
     EditTable,
@@ -37,7 +42,7 @@ from f1server.schemachange.edits import (
     options,
 )
 from f1server.schemachange.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
-from f1server.schemachange.states import ElementClass, State, Work
+from f1server.schemachange.states import Coverage, ElementClass, State, Work
 
 __all__ = ["Element", "Step", "plan_steps"]
 
@@ -51,16 +56,21 @@ _WORDS = {
 }
 _TABLE = "table"
 _NOT_NULL = "NOT NULL of"
+_COVERAGE = "lock coverage of"
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """What names an element: its kind, its table and its id there (0: the table itself)."""
+    """What names an element: its kind, its table and its id there (0: the table itself).
+
+    Of the coverage of a column, ``lock`` is the cell id of the lock that is to cover it.
+    """
 
     kind: str
     table_id: int
     id: int = 0
     name: str = ""
+    lock: int = DEFAULT_LOCK
 
     def __str__(self) -> str:
         """Return it for people."""
@@ -234,7 +244,12 @@ class _Round:
         return Step(tuple(_describe(move) for move, _ in moves), tuple(edit for _, edit in moves))
 
     def _edit(self, move: Move[Element]) -> Edit:
-        element, state = move.element, _element_state(move.after)
+        element = move.element
+        if isinstance(move.after, Coverage):
+            had = coverage(self._old.by_id[element.table_id])[element.id]
+            locks = {element.lock, *had} if move.after is Coverage.BOTH else {element.lock}
+            return CoverageTo(element.table_id, element.id, element.name, tuple(sorted(locks)))
+        state = _element_state(move.after)
         if move.before is _ABSENT and element in self._new_elements:
             return _made_in(self._new_elements[element], state)
         if element.kind == _TABLE:
@@ -268,11 +283,28 @@ class _Round:
             self._at_once.append((EditTable(before, after), f"alter table {after.name}"))
         for part in Part:
             self._elements(part, before, after)
+        self._coverage(before, after)
         for column in after.columns:
             known = before.by_id.get(column.id)
             if known is not None and known.state is _PUBLIC:
                 element = Element(_NOT_NULL, after.id, column.id, f"{after.name}.{column.name}")
                 self._change(element, ElementClass.CONSTRAINT, _not_null_of(known), _not_null_of(column))
+
+    def _coverage(self, before: Table, after: Table) -> None:
+        """Have the columns of a table come under other locks (section 3.4)."""
+        had, has = coverage(before), coverage(after)
+        public = {DEFAULT_LOCK, *(lock.id for lock in after.locks if lock.state is _PUBLIC)}
+        for column in after.columns:
+            locks = has[column.id]
+            goal = next((lock for lock in locks if lock in public), locks[0])
+            name = f"{after.name}.{column.name}"
+            if column.id not in before.by_id:
+                if goal in {lock.id for lock in before.locks}:
+                    self._at_once.append((CoverageTo(after.id, column.id, name, (goal,)), ""))
+            elif had[column.id] != locks:
+                now = Coverage.BOTH if goal in had[column.id] else Coverage.OLD
+                element = Element(_COVERAGE, after.id, column.id, name, goal)
+                self._change(element, ElementClass.COVERAGE, now, Coverage.NEW)
 
     def _elements(self, part: Part, before: Table, after: Table) -> None:
         had = {e.id: e for e in getattr(before, part)}
@@ -282,7 +314,7 @@ class _Round:
             known = had.get(number)
             if known is None:
                 self._new_elements[element] = AddElement(part, after.id, item)
-            elif _without_state(known) != _without_state(item):
+            elif _without_state(known) != _without_state(item) and part is not Part.LOCK:
                 _check_kept(part, element, known, item)
                 self._at_once.append((EditElement(part, after.id, known, item), f"alter {element}"))
             self._change(element, _class_of(part, item), _ABSENT if known is None else known.state, item.state)
@@ -305,6 +337,8 @@ def _check_kept(part: Part, element: Element, known: Any, item: Any) -> None:
 
 
 def _describe(move: Move[Element]) -> str:
+    if isinstance(move.after, Coverage):
+        return f"{move.element}: {'dual' if move.after is Coverage.BOTH else 'by its new lock alone'}"
     state = _element_state(move.after)
     if state is _ABSENT:
         return f"{move.element}: dropped"

@@ -6,10 +6,12 @@ from typing import Any
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Check, Column, ElementState, ForeignKey, Index, LockColumn, Schema, Table, View
+from f1server.rows.locks import DEFAULT_LOCK
 
 __all__ = [
     "AddElement",
     "AddTable",
+    "CoverageTo",
     "Edit",
     "EditElement",
     "EditTable",
@@ -102,6 +104,16 @@ class NotNullTo:
 
 
 @dataclass(frozen=True, slots=True)
+class CoverageTo:
+    """A column comes under these locks and no others (ids; 0: the row's default lock)."""
+
+    table_id: int
+    column_id: int
+    name: str
+    locks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetViews:
     """Views come and go."""
 
@@ -117,7 +129,18 @@ class SetProtos:
     descriptor_set: bytes
 
 
-Edit = AddTable | TableTo | EditTable | AddElement | ElementTo | EditElement | NotNullTo | SetViews | SetProtos
+Edit = (
+    AddTable
+    | TableTo
+    | EditTable
+    | AddElement
+    | ElementTo
+    | EditElement
+    | NotNullTo
+    | CoverageTo
+    | SetViews
+    | SetProtos
+)
 
 
 def advance(schema: Schema, edits: tuple[Edit, ...]) -> Schema:
@@ -149,6 +172,8 @@ def _apply(schema: Schema, edit: Edit) -> Schema:
         case AddElement(part, table_id, element):
             table = _require(schema, table_id, element.name)
             return _put(schema, _with(table, part, (*getattr(table, part), element)))
+        case CoverageTo(table_id, column_id, name, locks):
+            return _put(schema, _covered(_require(schema, table_id, name), column_id, locks))
         case SetViews(gone, new):
             names = {*gone, *(view.name.lower() for view in new)}
             kept_views = [view for view in schema.views if view.name.lower() not in names]
@@ -164,6 +189,8 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
         case ElementTo(part, table_id, element_id, name, state):
             table = _require(schema, table_id, name)
             current = _element(table, part, element_id, name)
+            if part is Part.COLUMN and state is ElementState.ABSENT:
+                table = _covered(table, element_id, ())
             return _replaced(table, part, replace(current, state=state))
         case EditElement(part, table_id, before, after):
             table = _require(schema, table_id, after.name)
@@ -177,6 +204,19 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
             not_null = state is not ElementState.ABSENT
             kept = state if not_null else ElementState.PUBLIC
             return _replaced(table, Part.COLUMN, replace(column, not_null=not_null, not_null_state=kept))
+
+
+def _covered(table: Table, column_id: int, locks: tuple[int, ...]) -> Table:
+    """Return the table with a column under these locks only; none at all: the column goes."""
+
+    def with_or_without(ids: tuple[int, ...], wanted: bool) -> tuple[int, ...]:
+        if (column_id in ids) is wanted:
+            return ids
+        return (*ids, column_id) if wanted else tuple(i for i in ids if i != column_id)
+
+    moved = tuple(replace(k, column_ids=with_or_without(k.column_ids, k.id in locks)) for k in table.locks)
+    dual = with_or_without(table.dual, DEFAULT_LOCK in locks and len(locks) > 1)
+    return replace(table, locks=moved, dual=dual)
 
 
 def options(table: Table) -> tuple[object, ...]:

@@ -34,7 +34,7 @@ from f1server.rows.defaults import literal_value
 from f1server.rows.images import Image, describe_key
 from f1server.rows.keys import IndexLayout, index_layout, row_key, split_row_key, table_span
 from f1server.rows.layout import LOCAL_INDEX_BASE
-from f1server.rows.locks import locks_carried_over
+from f1server.rows.locks import locks_carried_over, raised
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Row, Value
 from f1server.schemachange.diff import Element
@@ -80,6 +80,8 @@ class _TableWork:
     gone: list[int] = field(default_factory=list)
     """Cells of columns that are removed."""
     gone_locks: list[int] = field(default_factory=list)
+    moved: list[tuple[int, int]] = field(default_factory=list)
+    """Columns and the locks that are to cover them alone."""
 
     @property
     def touched(self) -> list[IndexLayout]:
@@ -182,7 +184,7 @@ class Reorganiser:
 
     async def _batch(self, schema: Schema, work: _TableWork, rows: list[_Stored], snapshot: int, watch: Watch) -> None:
         began_s = self._now_s()
-        if work.columns or work.locks or work.indexes or work.gone or work.gone_locks:
+        if work.columns or work.locks or work.moved or work.indexes or work.gone or work.gone_locks:
             fills = self._fills(schema, work, rows)
 
             async def change(tx: Transaction) -> None:
@@ -333,6 +335,8 @@ def _by_table(schema: Schema, tasks: Sequence[Task[Element]]) -> list[_TableWork
                 work.gone_locks.append(element.id)
             case "lock", _:
                 work.locks.append(element.id)
+            case "lock coverage of", _:
+                work.moved.append((element.id, element.lock))
             case "index", _:
                 work.indexes.append(index_layout(schema, table, _find(schema, element, Part.INDEX)))
             case "NOT NULL of", _:
@@ -354,7 +358,7 @@ async def _change_rows(
 ) -> None:
     """Bring rows, and their entries in the indexes that are built, to where the schema wants them."""
     keys = list(fills)
-    rewrites = bool(work.columns or work.locks or work.gone or work.gone_locks)
+    rewrites = bool(work.columns or work.locks or work.moved or work.gone or work.gone_locks)
     result = await tx.read(keys, exclusive=rewrites)
     entries = _Entries(schema, work.table)
     for key, version in zip(keys, result.versions, strict=True):
@@ -379,11 +383,11 @@ def _rewrite(tx: Transaction, work: _TableWork, stored: _Stored, missing: Mappin
     """Write a row anew if cells are missing in it or to be removed from it. No lock moves by that."""
     cells = stored.cells
     dropped = {i for i in work.gone if i in cells}
-    unlocked = [i for i in work.locks if i not in cells]
+    later = raised(work.table, cells, stored.ts, work.moved, work.locks)
     folded = [i for i in work.gone_locks if i in cells]
-    if not (missing or dropped or unlocked or folded):
+    if not (missing or dropped or later or folded):
         return
-    changes, leaving = locks_carried_over(work.table, cells, stored.ts)
+    changes, leaving = locks_carried_over(work.table, cells, stored.ts, later)
     kept: dict[int, Cell] = {i: value for i, value in missing.items() if value is not None}
     value, offsets = patch_row_with_placeholders(stored.value, {**kept, **changes}, dropped | leaving)
     tx.write(stored.key, value, value_offsets=offsets)

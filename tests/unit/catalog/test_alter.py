@@ -167,6 +167,21 @@ def test_options():
     assert (schema.table("Campaign").cascade, schema.table("Click").untracked) == (True, False)
 
 
+def test_a_lock_takes_columns_from_others_and_leaves_its_own():
+    _, _, schema = changed(ADS, "ALTER TABLE campaign ADD LOCK l (Name), ALTER LOCK budgetlock (Created, Budget)")
+    campaign = schema.table("Campaign")
+    ids_of = {lock.name: [campaign.by_id[i].name for i in lock.column_ids] for lock in campaign.locks}
+    assert ids_of == {"BudgetLock": ["Budget", "Created"], "l": ["Name"]}
+    assert campaign.locks[0].id == ADS.table("Campaign").locks[0].id
+    moved = after(schema, "ALTER TABLE campaign ALTER LOCK l (Name, Created), ALTER LOCK budgetlock (Budget)").table(
+        "Campaign"
+    )
+    assert [[moved.by_id[i].name for i in lock.column_ids] for lock in moved.locks] == [["Budget"], ["Name", "Created"]]
+    half = replace(campaign, locks=tuple(replace(lock, state=ElementState.WRITE_ONLY) for lock in campaign.locks))
+    with pytest.raises(F1Error, match="the lock BudgetLock is being created or dropped"):
+        after(replace(schema, tables=(half,)), "ALTER TABLE campaign ALTER LOCK budgetlock (Name)")
+
+
 def test_constraints_and_locks_come_and_go():
     new, gone, schema = changed(
         ADS,
@@ -398,6 +413,14 @@ def test_views_and_the_columns_that_they_use(query, uses):
         ),
         ("ALTER TABLE campaign ADD LOCK l (Name, Budget)", Code.INVALID_ARGUMENT, "Budget not BudgetLock and l"),
         ("ALTER TABLE campaign ADD LOCK l (CampaignId)", Code.INVALID_ARGUMENT, "never changes"),
+        ("ALTER TABLE campaign ALTER LOCK budgetlock (CampaignId)", Code.INVALID_ARGUMENT, "never changes"),
+        ("ALTER TABLE campaign ALTER LOCK nope (Name)", Code.NOT_FOUND, "Campaign has no lock nope"),
+        ("ALTER TABLE campaign ALTER LOCK budgetlock (Nope)", Code.NOT_FOUND, "which is no column of Campaign"),
+        (
+            "ALTER TABLE campaign ADD LOCK l (Name), ALTER LOCK l (Name, Budget)",
+            Code.INVALID_ARGUMENT,
+            "put DROP CONSTRAINT BudgetLock before",
+        ),
         ("ALTER TABLE campaign ADD LOCK name (Name)", Code.INVALID_ARGUMENT, "has the name of a column"),
         ("ALTER TABLE campaign DROP COLUMN nam", Code.NOT_FOUND, "did you mean Name?"),
         (

@@ -55,13 +55,15 @@ def test_several_actions_in_one_statement():
 def test_constraints_and_locks():
     assert actions(
         "ADD CHECK (a > 0), ADD CONSTRAINT c CHECK (b), ADD UNIQUE (a, b), ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES u (x),"
-        "ADD LOCK l (a, b), DROP CONSTRAINT IF EXISTS c, DROP CONSTRAINT d CASCADE"
+        "ADD LOCK l (a, b), ALTER LOCK l (a), ALTER lock SET NOT NULL, DROP CONSTRAINT IF EXISTS c, DROP CONSTRAINT d CASCADE"
     ) == (
         ast.AddCheck(ast.CheckDef("a > 0")),
         ast.AddCheck(ast.CheckDef("b", "c")),
         ast.AddUnique(ast.UniqueDef(("a", "b"))),
         ast.AddForeignKey(ast.ForeignKeyDef(("a",), ast.Reference("u", ("x",)), "f")),
         ast.AddLock(ast.LockDef("l", ("a", "b"))),
+        ast.AlterLock(ast.LockDef("l", ("a",))),
+        ast.SetNotNull("lock"),
         ast.DropConstraint("c", if_exists=True),
         ast.DropConstraint("d", cascade=True),
     )

@@ -271,14 +271,43 @@ def test_checks_and_foreign_keys_are_constraints():
     ]
 
 
-def test_locks_pass_through_all_states_and_their_columns_change_by_another_lock():
-    new = changed("LOCK BudgetLock (Budget)", "LOCK BudgetLock (Created)")
-    for schema in walk(ADS, new)[1:-1]:
-        assert len([lock for lock in schema.table("Campaign").locks if lock.name == "BudgetLock"]) == 2
+def test_a_lock_of_another_name_comes_and_the_other_one_goes():
+    new = changed("LOCK BudgetLock (Budget)", "LOCK NewLock (Budget)")
+    assert [states(s, "NewLock", "BudgetLock") for s in walk(ADS, new)] == [
+        [ABSENT, PUBLIC],
+        [DELETE_ONLY, WRITE_ONLY],
+        [WRITE_ONLY, DELETE_ONLY],
+        [PUBLIC, ABSENT],
+    ]
     assert [w for step in tasks(ADS, new) for w in step] == [
-        ("lock Campaign.BudgetLock", Work.FILL),
+        ("lock Campaign.NewLock", Work.FILL),
+        ("lock coverage of Campaign.Budget", Work.PROPAGATE),
         ("lock Campaign.BudgetLock", Work.REMOVE),
     ]
+
+
+def test_a_lock_that_stays_gets_and_loses_columns_by_dual_coverage():
+    new = changed("LOCK BudgetLock (Budget)", "LOCK BudgetLock (Created)")
+    campaign = ADS.table("Campaign")
+    both = walk(ADS, new)[1].table("Campaign")
+    (lock,) = both.locks
+    assert (lock.id, lock.state) == (campaign.locks[0].id, PUBLIC)
+    ids = {campaign.column(name).id for name in ("Budget", "Created")}
+    assert set(lock.column_ids) == set(both.dual) == ids
+    assert [w for step in tasks(ADS, new) for w in step] == [
+        ("lock coverage of Campaign.Budget", Work.PROPAGATE),
+        ("lock coverage of Campaign.Created", Work.PROPAGATE),
+    ]
+    assert reached(ADS, new) and reached(new, ADS)
+
+
+def test_a_lock_that_stays_covers_new_columns_at_once_and_dropped_ones_to_the_end():
+    wide = changed("LOCK BudgetLock (Budget)", "More INT64, LOCK BudgetLock (Budget, More)")
+    more = wide.table("Campaign").column("More").id
+    assert {lock.column_ids[1:] for s in walk(ADS, wide)[1:] for lock in s.table("Campaign").locks} == {(more,)}
+    assert not any(t for t in tasks(ADS, wide))
+    covered = [[len(lock.column_ids) for lock in s.table("Campaign").locks] for s in walk(wide, ADS)]
+    assert covered == [[2], [2], [1]]
 
 
 def test_a_change_that_was_cut_short_goes_on_or_back_from_where_it_is():
