@@ -6,7 +6,8 @@ What an index's state asks for
     snapshot. PUBLIC: what differs between the images is written.
 
     While a unique index is not PUBLIC, two old rows may want one entry (the backfill will find them and fail), so an
-    entry is read before it is replaced or deleted: it may be another row's.
+    entry is read before it is replaced or deleted: it may be another row's. One that is not there is deleted all the
+    same, as in other indexes: the backfill writes no entry whose key has a newer version, and must find one.
 """
 
 from collections.abc import Callable
@@ -115,7 +116,8 @@ class Entries:
             return True
         stored = read(key)
         if stored is None or stored.value is None:
-            return False
+            # Whoever fills the index from older rows is to find that the key has changed since.
+            return entry.where.index.state is not ElementState.PUBLIC
         return entry.where.split(key, stored.value)[1] == entry.image.key_values
 
 

@@ -42,8 +42,7 @@ class Owner:
         self.row = row
         self.step = row.job.step
         self.rows = 0
-        self.place = (0, 0)
-        """Which of how many steps."""
+        self.bytes = 0
 
     @property
     def job(self) -> Job:
@@ -54,7 +53,7 @@ class Owner:
         """Change the row. What others ordered meanwhile is kept. Raises Lost."""
         async with self._lock:
             while True:
-                job = replace(self.row.job, step=self.step, rows=self.rows, **self._place(), **changes)
+                job = replace(self.row.job, step=self.step, rows=self.rows, bytes=self.bytes, **changes)
                 try:
                     self.row = await self._jobs.put(self.row, job)
                     return
@@ -62,9 +61,6 @@ class Owner:
                     if error.code is not Code.ABORTED:
                         raise
                 await self._read()
-
-    def _place(self) -> dict[str, int]:
-        return {"step_number": self.place[0], "steps": self.place[1]}
 
     async def _read(self) -> None:
         found = await self._jobs.running(self.job.database)

@@ -16,7 +16,7 @@ from f1 import aio
 from f1.commands.options import DatabaseOption, HostOption, hosts_of
 from f1common.pb import f1_pb2 as pb
 
-__all__ = ["is_running", "progress_of", "register"]
+__all__ = ["register"]
 
 
 class Format(Enum):
@@ -44,7 +44,7 @@ def jobs(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the change that runs: what it does or waits for, who carries it out, how many rows it has worked on."""
-    _print([job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)], form)
+    _print([job for job in _ask(host, database, pb.SchemaJobs()) if _runs(job)], form)
 
 
 def history(
@@ -74,8 +74,7 @@ def cancel(number: NumberArgument, host: HostOption = None, database: DatabaseOp
     typer.echo(f"schema change {number} is taken back")
 
 
-def is_running(job: pb.SchemaJob) -> bool:
-    """Tell whether a change has not ended."""
+def _runs(job: pb.SchemaJob) -> bool:
     return job.state in ("running", "paused", "undoing")
 
 
@@ -106,7 +105,7 @@ def _print(found: list[pb.SchemaJob], form: Format) -> None:
 
 def progress_of(job: pb.SchemaJob) -> str:
     """Return how far the work on rows is, such as ``12,000 of 40,000, 0:25 left``."""
-    if not is_running(job):
+    if not _runs(job):
         return ""
     text = f"{job.rows:,}"
     if job.rows_total:

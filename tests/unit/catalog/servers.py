@@ -35,7 +35,7 @@ class Notes:
         await asyncio.sleep(0.01)
         if self.gate is not None:
             await self.gate.wait()
-        await watch(1)
+        await watch(1, 0)
         if self.fail is not None and any(task.work is not Work.REMOVE for task in tasks):
             raise self.fail
 

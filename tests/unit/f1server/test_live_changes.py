@@ -15,7 +15,7 @@ import f1
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema
-from f1server.schemachange.reorganiser import Reorganiser
+from f1server.schemachange.walk import Walker
 from f1server.testing.database import Database, with_database
 
 BASE = "A INT64 NOT NULL, V INT64, PRIMARY KEY (A)"
@@ -346,13 +346,13 @@ def test_a_row_that_is_updated_between_snapshot_and_batch_is_filled_too(monkeypa
 
     async def body(db: Database) -> None:
         await db.conn.insert("R", [{"A": a, "V": a} for a in range(5)])
-        batch = Reorganiser._batch
+        batch = Walker._rewrite
 
-        async def late(self: Reorganiser, *arguments: Any) -> None:
+        async def late(self: Walker, *arguments: Any) -> None:
             await db.env.spawn(db.conn.execute("UPDATE R SET V = 100 WHERE A = 1"))
             await batch(self, *arguments)
 
-        monkeypatch.setattr(Reorganiser, "_batch", late)
+        monkeypatch.setattr(Walker, "_rewrite", late)
         columns = "A INT64 NOT NULL, V INT64, W INT64 NOT NULL DEFAULT 7, PRIMARY KEY (A)"
         await db.conn.apply_schema(sources(columns, "CREATE INDEX RW ON R (W, V)"))
         assert await rows(db, "SELECT V, W FROM R WHERE A = 1") == [(100, 7)]

@@ -9,7 +9,7 @@ import pytest
 import f1
 from f1.checking import check_database
 from f1common.errors import F1Error
-from f1server.schemachange import diff, edits, reorganiser
+from f1server.schemachange import changes, diff, edits
 from f1server.testing.database import Database, with_database
 from tests.unit.f1server.test_live_changes import deaf
 
@@ -41,7 +41,7 @@ def without_dual_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_propagation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reorganiser, "raised", lambda *_: {})
+    monkeypatch.setattr(changes, "raised", lambda *_: {})
 
 
 @pytest.mark.parametrize("defect", [None, without_propagation])

@@ -1,0 +1,352 @@
+"""The walk over a part of a table's rows, as of a snapshot, and what it writes (schema-change paper, section 4.3).
+
+Every row that is written after the snapshot is right already, since every server has the version of the schema that is
+current. So the walk has to write what follows from the rows of the snapshot, unless something newer is there.
+
+*Index entries* follow the Thomas write rule to the letter, key by key: whoever changes a row after the snapshot writes
+or deletes its entries, old and new, so an entry whose key has no version above the snapshot is still as the row was
+then, and one that has is as somebody newer wanted it. The storage tier tests that under the lock of the entry's key as
+it commits (:class:`spanstore.client.NoNewer`). So no row is read again, no row is locked, and a commit concerns
+neighbouring keys of one group, which takes one round. Only where two rows may want one key, in unique indexes, is it
+not enough that the key has a newer version: such rows are looked at again under locks, one small batch at a time.
+
+*Rows* that are written anew, with their entries, are expected to have the version that was scanned; if one has not,
+its batch is done again under locks.
+
+A batch commits within the fence that the caller gives (:data:`Fence`), and between batches the walk waits for as long
+as :class:`Pace` says.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import Schema
+from f1server.rows.keys import IndexLayout
+from f1server.rows.layout import layout
+from f1server.rows.rowcodec import row_of
+from f1server.schemachange.changes import Changes, Fills, Stored, change_under_locks, stored_row
+from f1server.schemachange.tablework import TableWork
+from f1server.schemachange.validation import RowEvaluators, fills_of, validate
+from spanstore.client import KeyRange, NoNewer, ScanColumn, ScanSource, SpanClient, TableRows, Transaction, Write
+from spanstore.client.values import Precondition
+
+__all__ = ["Fence", "Pace", "Walk", "Walker"]
+
+Fence = Callable[[], AbstractAsyncContextManager[Callable[[], int]]]
+"""Entered for each commit: gives what tells the latest timestamp that it may have. Raises ABORTED if it may not be."""
+
+_COLUMNS = (
+    ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
+    ScanColumn("ts", "INT64", ScanSource.VERSION_TS),
+    ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
+)
+_SCAN_ROWS = 500
+_CHUNK_ROWS = 10_000
+_CHUNK_BYTES = 8 << 20
+"""Rows that are taken in at once: the entries of so many are sorted, so that a commit writes neighbouring keys."""
+_COMMIT_ROWS = 200
+_LOCKED_ROWS = 50
+_SLICE_ROWS = 50
+"""Rows that are worked on without letting others use the event loop."""
+_TRIES = 4
+_AGAIN_S = 0.05
+
+_CHANGED = frozenset({Code.ABORTED, Code.ALREADY_EXISTS, Code.NOT_FOUND})
+
+
+class Pace(Protocol):
+    """Keeps the work from disturbing others."""
+
+    async def begin(self, rows: int) -> None:
+        """Wait until a batch of so many rows or entries may begin."""
+
+    def end(self, rows: int) -> None:
+        """The batch has ended, one way or another."""
+
+
+Watch = Callable[[int, int], Awaitable[None]]
+"""Called between batches with the numbers of rows and bytes since the last call; raises to stop the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A walk over the rows of ``work``'s table within ``[start, end)`` as of ``snapshot``, under ``schema``."""
+
+    schema: Schema
+    work: TableWork
+    start: bytes
+    end: bytes
+    snapshot: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry that follows from a row of the snapshot."""
+
+    key: bytes
+    value: bytes
+    where: IndexLayout
+    row: Stored
+
+
+class Walker:
+    """Does walks, over the storage tier. Any number of them at once, of one event loop."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        evaluators: Callable[[], RowEvaluators],
+        fence: Fence,
+        pace: Pace,
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        """``evaluators`` is asked when rows are at hand."""
+        self._client = client
+        self._evaluators = evaluators
+        self._fence = fence
+        self._pace = pace
+        self._sleep = sleep
+
+    async def walk(self, walk: Walk, watch: Watch) -> None:
+        """Do all of it; what has been done already is not done a second time.
+
+        Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
+        a new constraint, each with a row for example; SNAPSHOT_TOO_OLD if the snapshot was not kept; what ``watch`` and
+        the fence raise; and what storage raises.
+        """
+        async for rows in self._chunks(walk):
+            if walk.work.rewrites:
+                await self._by_batch(rows, lambda some: self._rewrite(walk, some), watch)
+            elif walk.work.indexes:
+                await self._enter(walk, rows, watch)
+            if walk.work.validates:
+                counted = not (walk.work.rewrites or walk.work.indexes)
+                await self._by_batch(rows, lambda some: self._validate(walk, some), watch, counted=counted)
+
+    async def _by_batch(
+        self,
+        rows: Sequence[Stored],
+        work: Callable[[list[Stored]], Awaitable[None]],
+        watch: Watch,
+        *,
+        counted: bool = True,
+    ) -> None:
+        for first in range(0, len(rows), _COMMIT_ROWS):
+            some = list(rows[first : first + _COMMIT_ROWS])
+            async with self._paced(len(some)):
+                await work(some)
+            await watch(len(some), _size(some)) if counted else await watch(0, 0)
+
+    @asynccontextmanager
+    async def _paced(self, rows: int) -> AsyncGenerator[None, None]:
+        await self._pace.begin(rows)
+        try:
+            yield
+        finally:
+            self._pace.end(rows)
+
+    async def _validate(self, walk: Walk, rows: list[Stored]) -> None:
+        await validate(self._client, self._evaluators, walk.schema, walk.work, rows, walk.snapshot)
+
+    # ------------------------------------------------------------------ reading
+
+    async def _chunks(self, walk: Walk) -> AsyncGenerator[list[Stored], None]:
+        """Yield the rows of the snapshot, many at a time."""
+        rows: list[Stored] = []
+        size = 0
+        async with aclosing(self._rows(walk)) as found:
+            async for row in found:
+                rows.append(row)
+                size += row.size
+                if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                    yield rows
+                    rows, size = [], 0
+        if rows:
+            yield rows
+
+    async def _rows(self, walk: Walk) -> AsyncGenerator[Stored, None]:
+        where = layout(walk.schema, walk.work.table)
+        scan = self._client.scan(
+            [KeyRange(walk.start, walk.end)],
+            _COLUMNS,
+            timestamp=walk.snapshot,
+            table=TableRows(where.width, where.id_position, where.table.id, where.ids_above),
+            batch_rows=_SCAN_ROWS,
+        )
+        async with aclosing(aiter(scan)) as batches:
+            async for batch in batches:
+                columns = (column.to_pylist() for column in batch.columns)
+                for position, (key, ts, value) in enumerate(zip(*columns, strict=True)):
+                    if position % _SLICE_ROWS == 0:
+                        await self._sleep(0)
+                    row = stored_row(walk.schema, walk.work.table, key, value, ts)
+                    if row is not None:
+                        yield row
+
+    # ------------------------------------------------------------------ entries alone
+
+    async def _enter(self, walk: Walk, rows: Sequence[Stored], watch: Watch) -> None:
+        """Write the entries of some rows of the snapshot, in the order of their keys."""
+        plain: list[_Entry] = []
+        contended: dict[bytes, list[_Entry]] = {}
+        for position, row in enumerate(rows):
+            if position % _SLICE_ROWS == 0:
+                await self._sleep(0)
+            values = row_of(walk.work.table, row.primary, row.cells)
+            for where in walk.work.indexes:
+                for key, several in where.keys(values, row.primary).items():
+                    entry = _Entry(key, where.value(values, row.primary), where, row)
+                    if several:
+                        contended.setdefault(key, []).append(entry)
+                    else:
+                        plain.append(entry)
+        count = _Counted(rows, len(plain) + sum(map(len, contended.values())), watch)
+        for some in await self._batches(sorted(plain, key=_key_of)):
+            async with self._paced(len(some)):
+                await self._commit(walk, _writes(some), [NoNewer(walk.snapshot, leave_out=True)])
+            await count.add(len(some))
+        # Of two rows of the snapshot that want one key, one may be gone by now.
+        disputed = [entry.row for found in contended.values() if len(found) > 1 for entry in found]
+        alone = sorted((found[0] for found in contended.values() if len(found) == 1), key=_key_of)
+        for some in await self._batches(alone):
+            async with self._paced(len(some)):
+                disputed += await self._enter_unique(walk, some)
+            await count.add(len(some))
+        await self._dispute(walk, disputed, watch)
+        await count.end()
+
+    async def _batches(self, entries: Sequence[_Entry]) -> list[list[_Entry]]:
+        """Cut entries in the order of their keys into batches, each of one group as far as the range map is right."""
+        ranges = await self._client.range_map()
+        found: list[list[_Entry]] = []
+        last = -1
+        for entry in entries:
+            group = ranges.group_of(entry.key)
+            if group != last or len(found[-1]) == _COMMIT_ROWS:
+                found.append([])
+                last = group
+            found[-1].append(entry)
+        return found
+
+    async def _enter_unique(self, walk: Walk, entries: Sequence[_Entry]) -> list[Stored]:
+        """Write entries of unique indexes; return the rows of those that only locks can decide about."""
+        left = list(entries)
+        disputed: list[Stored] = []
+        for _ in range(_TRIES):
+            try:
+                if left:
+                    await self._commit(walk, _writes(left), [NoNewer(walk.snapshot)])
+                return disputed
+            except F1Error as error:
+                if not _has_changed(error):
+                    raise
+            found = (await self._client.read([entry.key for entry in left])).versions
+            newer = [version is not None and version.ts > walk.snapshot for version in found]
+            for entry, version, changed in zip(left, found, newer, strict=True):
+                value = None if version is None else version.value
+                if changed and (value is None or not _is_own(entry, value)):
+                    disputed.append(entry.row)
+            left = [entry for entry, changed in zip(left, newer, strict=True) if not changed]
+        return disputed + [entry.row for entry in left]
+
+    async def _dispute(self, walk: Walk, rows: Sequence[Stored], watch: Watch) -> None:
+        """Decide about rows under locks."""
+        unique = list({row.key: row for row in rows}.values())
+        for first in range(0, len(unique), _LOCKED_ROWS):
+            some = unique[first : first + _LOCKED_ROWS]
+            async with self._paced(len(some)):
+                await self._under_locks(walk, some)
+            await watch(0, 0)
+
+    # ------------------------------------------------------------------ rows and their entries
+
+    async def _rewrite(self, walk: Walk, rows: list[Stored]) -> None:
+        """Write rows anew, with the entries that change by that."""
+        fills = fills_of(self._evaluators, walk.schema, walk.work, rows)
+        changes = Changes(walk.schema, walk.work, walk.snapshot)
+        try:
+            for row in rows:
+                changes.add(row, fills[row.key])
+            expected = changes.preconditions()
+            writes = changes.optimistic_writes()
+            if expected is not None:
+                if writes:
+                    await self._commit(walk, writes, expected)
+                return
+        except F1Error as error:
+            if not _has_changed(error):
+                raise
+        for first in range(0, len(rows), _LOCKED_ROWS):
+            await self._under_locks(walk, rows[first : first + _LOCKED_ROWS], fills)
+
+    async def _under_locks(self, walk: Walk, rows: Sequence[Stored], fills: Fills | None = None) -> None:
+        wanted = {row.key: (fills or {}).get(row.key, {}) for row in rows}
+
+        async def change(tx: Transaction) -> None:
+            await change_under_locks(tx, walk.schema, walk.work, wanted, walk.snapshot)
+
+        async with self._fence() as deadline:
+            await self._client.run(change, deadline=deadline)
+
+    async def _commit(self, walk: Walk, writes: Sequence[Write], expected: Sequence[Precondition]) -> None:
+        """Commit, again if it was in somebody's way. Raises what a precondition says that does not hold."""
+        for left in range(_TRIES - 1, -1, -1):
+            async with self._fence() as deadline:
+                try:
+                    await self._client.commit(writes, expected, deadline=deadline())
+                    return
+                except F1Error as error:
+                    passing = error.retryable or error.code is Code.FENCED
+                    if not left or error.ambiguous or _has_changed(error) or not passing:
+                        raise
+            await self._sleep(_AGAIN_S)
+
+
+class _Counted:
+    """Tells of rows as their entries are written."""
+
+    def __init__(self, rows: Sequence[Stored], entries: int, watch: Watch) -> None:
+        self._rows = rows
+        self._entries = entries
+        self._watch = watch
+        self._done = 0
+        self._told = 0
+
+    async def add(self, entries: int) -> None:
+        """So many more entries are written."""
+        self._done += entries
+        await self._tell(len(self._rows) * self._done // self._entries)
+
+    async def end(self) -> None:
+        """All are."""
+        await self._tell(len(self._rows))
+
+    async def _tell(self, rows: int) -> None:
+        some = self._rows[self._told : rows]
+        self._told = rows
+        await self._watch(len(some), _size(some))
+
+
+def _has_changed(error: F1Error) -> bool:
+    """Tell whether a commit was refused because something is not what it was at the snapshot; nothing was written."""
+    return error.code in _CHANGED and not error.ambiguous and bool(error.details)
+
+
+def _is_own(entry: _Entry, value: bytes) -> bool:
+    """Tell whether an entry that is there now is that of the row which wants it: then somebody newer has seen to it."""
+    return entry.where.split(entry.key, value)[1] == entry.row.primary
+
+
+def _key_of(entry: _Entry) -> bytes:
+    return entry.key
+
+
+def _writes(entries: Sequence[_Entry]) -> list[Write]:
+    return [Write(entry.key, entry.value) for entry in entries]
+
+
+def _size(rows: Sequence[Stored]) -> int:
+    return sum(row.size for row in rows)

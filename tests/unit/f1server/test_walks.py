@@ -1,0 +1,161 @@
+"""What the reorganiser writes from the rows of a snapshot, while these rows change: the Thomas write rule.
+
+Between the scan of some rows and the commit of their entries users change them in every way, and afterwards the whole
+database is checked. The defects are ways in which an entry could be written for a row that has none any more.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+import f1
+from f1.checking import check_database
+from f1common.errors import Code, F1Error
+from f1server.rows.entries import Entries
+from f1server.schemachange import walk
+from f1server.schemachange.changes import Stored
+from f1server.schemachange.walk import Walk, Walker
+from f1server.testing.database import Database, with_database
+from spanstore.client import NoNewer
+
+BASE = "CREATE TABLE R (A INT64 NOT NULL, V INT64, W INT64, PRIMARY KEY (A))"
+PLAIN = "CREATE INDEX RV ON R (V) STORING (W)"
+UNIQUE = "CREATE UNIQUE INDEX RV ON R (V)"
+
+
+async def findings(db: Database) -> list[Any]:
+    return list((await check_database(db.conn.session, [], repair=False, examples=5)).findings)
+
+
+def between(
+    monkeypatch: pytest.MonkeyPatch, db: Database, work: Callable[[f1.aio.Connection], Coroutine[Any, Any, None]]
+) -> None:
+    """Let users do something between the scan of rows and the first commit of their entries."""
+    enter = Walker._enter
+    done = False
+
+    async def late(self: Walker, walk: Walk, rows: Sequence[Stored], watch: Any) -> None:
+        nonlocal done
+        if not done:
+            done = True
+            await db.env.spawn(work(db.conn))
+        await enter(self, walk, rows, watch)
+
+    monkeypatch.setattr(Walker, "_enter", late)
+
+
+async def changes(conn: f1.aio.Connection) -> None:
+    """Change rows in every way that concerns an index over V; no two rows have the same V before or after."""
+    await conn.execute("DELETE FROM R WHERE A = 1")
+    await conn.execute("UPDATE R SET V = 1002 WHERE A = 2")
+    await conn.execute("UPDATE R SET W = 0 WHERE A = 3")
+    await conn.execute("UPDATE R SET V = NULL WHERE A = 4")
+    await conn.execute("DELETE FROM R WHERE A = 5")
+    await conn.execute("INSERT INTO R VALUES (5, 1005, 0)")
+    await conn.execute("UPDATE R SET A = 1006 WHERE A = 6")
+    # Another row takes over what one has given up, and one gets back what it had.
+    await conn.execute("DELETE FROM R WHERE A = 7")
+    await conn.execute("INSERT INTO R VALUES (1007, 7, 0)")
+    await conn.execute("UPDATE R SET V = 1008 WHERE A = 8")
+    await conn.execute("UPDATE R SET V = 8 WHERE A = 8")
+    await conn.execute("INSERT INTO R VALUES (1009, 1009, 0)")
+
+
+def built_meanwhile(monkeypatch: pytest.MonkeyPatch, index: str) -> list[Any]:
+    """Build an index while rows change; return what a check finds."""
+
+    async def body(db: Database) -> list[Any]:
+        await db.conn.insert("R", [{"A": a, "V": a, "W": a} for a in range(120)])
+        between(monkeypatch, db, changes)
+        await db.conn.execute(index)
+        return await findings(db)
+
+    return with_database(body, BASE)
+
+
+@pytest.mark.parametrize("index", [PLAIN, UNIQUE])
+def test_what_is_newer_stays(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    assert not built_meanwhile(monkeypatch, index)
+
+
+@pytest.mark.parametrize("index", [PLAIN, UNIQUE])
+def test_without_the_thomas_write_rule_entries_without_rows_are_found(
+    monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    monkeypatch.setattr(walk, "NoNewer", lambda since_ts, leave_out=False: NoNewer(1 << 62, leave_out))
+    assert built_meanwhile(monkeypatch, index)
+
+
+def test_unless_deletes_leave_a_trace_in_unique_indexes_entries_without_rows_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_own = Entries._is_own
+
+    def traceless(self: Entries, key: bytes, entry: Any, read: Any) -> bool:
+        stored = read(key) if key in self.reads else None
+        return False if key in self.reads and (stored is None or not stored.value) else is_own(self, key, entry, read)
+
+    monkeypatch.setattr(Entries, "_is_own", traceless)
+    assert built_meanwhile(monkeypatch, UNIQUE)
+
+
+def test_of_two_rows_with_equal_values_one_is_gone_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def delete(conn: f1.aio.Connection) -> None:
+        await conn.execute("DELETE FROM R WHERE A = 1")
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": 0 if a < 2 else a} for a in range(60)])
+        between(monkeypatch, db, delete)
+        await db.conn.execute(UNIQUE)
+        assert await db.rows("SELECT A FROM R WHERE V = 0") == [(0,)]
+        assert not await findings(db)
+
+    with_database(body, BASE)
+
+
+def test_a_row_that_gets_the_values_of_another_makes_the_change_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is in its way: the other row's entry is not there yet."""
+
+    async def collide(conn: f1.aio.Connection) -> None:
+        await conn.execute("UPDATE R SET V = 9 WHERE A = 1")
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(60)])
+        between(monkeypatch, db, collide)
+        with pytest.raises(F1Error, match="cannot be unique") as caught:
+            await db.conn.execute(UNIQUE)
+        assert caught.value.code is Code.ALREADY_EXISTS
+        assert not await findings(db)
+
+    with_database(body, BASE)
+
+
+@pytest.mark.parametrize("index", [PLAIN, UNIQUE])
+def test_a_walk_that_broke_off_is_done_again(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    """By a newer snapshot, in which some entries are there already, and some of those are of rows that have changed."""
+    enter = Walker._enter
+    walks = 0
+
+    async def broken(self: Walker, walk: Walk, rows: Sequence[Stored], watch: Any) -> None:
+        nonlocal walks
+        walks += 1
+        if walks == 1:
+            await enter(self, walk, rows[:90], watch)
+            raise F1Error(Code.UNAVAILABLE, "the process died")
+        await enter(self, walk, rows, watch)
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a, "W": a} for a in range(120)])
+        monkeypatch.setattr(Walker, "_enter", broken)
+        building = db.env.spawn(db.conn.execute(index))
+        while walks < 1:
+            await asyncio.sleep(0.01)
+        await changes(db.conn)
+        await building
+        assert walks > 1
+        assert await db.rows("SELECT count(*) FROM R WHERE V > -1") == [(119,)]
+        assert not await findings(db)
+
+    with_database(body, BASE)
