@@ -22,7 +22,9 @@ from f1server.dist.queries import DistributedQueries
 from f1server.dist.statistics import StatisticsCache
 from f1server.schemachange.executor import SchemaChanges
 from f1server.schemachange.jobs import JobStore
+from f1server.schemachange.planner import SchemaPlanner
 from f1server.schemachange.reorganiser import Reorganiser
+from f1server.schemachange.survey import Surveyor
 from f1server.service import F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner
@@ -75,6 +77,10 @@ class F1Process:
             pessimistic,
             DistributedQueries(coordinator, self.pool, statistics, config.f1server, self._sql.executor, rng),
         )
+        checker = Checker(
+            self.client, self._store, self.leases, rng, self._sql.evaluators().checks, executor=self._sql.executor
+        )
+        surveyor = Surveyor(checker, self._sql.evaluators)
         self.frontend = Frontend(
             Identity(config.server.name, config.server.zone, _version(), tuple(storage)),
             client=self.client,
@@ -84,14 +90,8 @@ class F1Process:
             committer=committer,
             pessimistic=pessimistic,
             sql=self._sql,
-            checker=Checker(
-                self.client,
-                self._store,
-                self.leases,
-                rng,
-                self._sql.evaluators().checks,
-                executor=self._sql.executor,
-            ),
+            planner=SchemaPlanner(self.client, self._store, JobStore(self.client, clock), checker, surveyor, rng),
+            checker=checker,
             clock=clock,
             rng=rng,
             pool=self.pool,

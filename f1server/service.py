@@ -45,6 +45,7 @@ class F1Servicer(stubs.F1ServerServicer):
             "read_changes": frontend.read_changes,
             "check": frontend.check,
             "schema_jobs": frontend.schema_jobs,
+            "plan_schema": frontend.plan_schema,
         }
 
     @maps_errors

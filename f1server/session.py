@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,6 +25,8 @@ from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
 from f1server.schemachange.executor import SchemaChanges
 from f1server.schemachange.jobs import Job, Order
+from f1server.schemachange.planner import Files, SchemaPlanner
+from f1server.schemachange.planwire import only_from_pb, planned_to_pb, survey_to_pb
 from f1server.sql import SqlAnswer, SqlRequest, SqlRunner
 from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer
@@ -71,6 +73,7 @@ class Frontend:
         leases: SchemaLeases,
         store: SchemaStore,
         changes: SchemaChanges,
+        planner: SchemaPlanner,
         committer: Committer,
         pessimistic: PessimisticTransactions,
         sql: SqlRunner,
@@ -86,6 +89,7 @@ class Frontend:
         self._leases = leases
         self._store = store
         self._changes = changes
+        self._planner = planner
         self._committer = committer
         self._pessimistic = pessimistic
         self._sql = sql
@@ -244,13 +248,30 @@ class Frontend:
 
     async def apply_schema(self, database: str, request: pb.ApplySchema) -> pb.ApplySchemaReply:
         """Make the database what the files say."""
-        sql = [(f.name, f.text) for f in request.files if not f.name.endswith(".proto")]
-        protos = [(f.name, f.text) for f in request.files if f.name.endswith(".proto")]
+        sql, protos = _files(request.files)
         done = await self._changes.apply_sources(
             database, sql, protos, dry_run=request.dry_run, allow_data_loss=request.allow_data_loss
         )
         steps = [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
         return pb.ApplySchemaReply(steps=steps, version=done.schema.version)
+
+    async def plan_schema(self, database: str, request: pb.PlanSchema) -> pb.PlanSchemaReply:
+        """Say what it takes to make the database what the files say, or what a part of its rows says to that."""
+        sql, protos = _files(request.files)
+        if not request.HasField("part"):
+            return planned_to_pb(await self._planner.plan(database, sql, protos, data=request.data))
+        part, asked = part_from_pb(request.part), request.part
+        _check_timestamp(asked.timestamp)
+        survey = await self._planner.survey(
+            database,
+            sql,
+            protos,
+            asked.timestamp,
+            part,
+            examples=min(asked.examples, _MAX_EXAMPLES),
+            only=only_from_pb(request.only),
+        )
+        return survey_to_pb(survey)
 
     async def show_schema(self, database: str, request: pb.ShowSchema) -> pb.ShowSchemaReply:
         """Return the schema as DDL and as it is stored."""
@@ -431,6 +452,13 @@ def batches_of(batch: pa.RecordBatch, columns: Sequence[pb.ColumnInfo]) -> SqlAn
     return SqlAnswer(tag="SELECT", columns=tuple(columns), schema=batch.schema, batches=one_batch(batch))
 
 
+def _files(files: Iterable[pb.SourceFile]) -> tuple[Files, Files]:
+    """Return (name, text) of the .sql files and of the .proto files."""
+    both = [(f.name, f.text) for f in files]
+    sql = tuple(pair for pair in both if not pair[0].endswith(".proto"))
+    return sql, tuple(pair for pair in both if pair[0].endswith(".proto"))
+
+
 def _job_to_pb(job: Job) -> pb.SchemaJob:
     return pb.SchemaJob(
         number=job.number,
@@ -442,6 +470,8 @@ def _job_to_pb(job: Job) -> pb.SchemaJob:
         rows_total=job.rows_total,
         bytes=job.bytes,
         left_ms=job.left_ms,
+        step_number=job.step_number,
+        steps=job.steps,
         created_ts=job.created_ts,
         error=job.error,
         no_return=job.no_return,

@@ -107,6 +107,8 @@ def _check_scan(schema: Schema, planned: PlannedScan) -> None:
     width = len(scan.index.parts) + len(table.key_column_ids) if scan.index is not None else 0
     _check_spans(f"{what} by index", scan.index_spans, width)
     _check_predicates(what, scan)
+    ordered = scan.in_key_order in (-1, 1) and len(scan.spans) <= 1
+    _require(ordered or not scan.in_key_order, f"{what} has no order")
     _require(scan.limit is None or scan.limit <= _INT64_MAX, f"{what} has a limit that is no number of rows")
 
 

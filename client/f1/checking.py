@@ -8,7 +8,7 @@ from f1.session import Session
 from f1common.errors import F1Error
 from f1common.pb import f1_pb2 as pb
 
-__all__ = ["CheckResult", "Findings", "check_database"]
+__all__ = ["CheckResult", "Findings", "check_database", "keep_pin", "let_pin_go"]
 
 _STEP_TIMEOUT_S = 120.0
 _PART_TIMEOUT_S = 3600.0
@@ -63,7 +63,7 @@ async def check_database(
     """
     plan = await session.check(pb.Check(plan=pb.CheckPlan(tables=tables)), _STEP_TIMEOUT_S)
     work = _Work(session, plan, repair=repair, examples=examples, on_progress=on_progress)
-    keeping = asyncio.create_task(_keep(session, plan.pin), name="pin of the check")
+    keeping = asyncio.create_task(keep_pin(session, plan.pin), name="pin of the check")
     working = [asyncio.create_task(work.run(), name="check") for _ in range(max(1, parallel))]
     try:
         await asyncio.gather(*working)
@@ -71,7 +71,7 @@ async def check_database(
         for task in (keeping, *working):
             task.cancel()
         await asyncio.gather(keeping, *working, return_exceptions=True)
-        await _let_go(session, plan.pin)
+        await let_pin_go(session, plan.pin)
     work.result.findings.sort(key=lambda g: (g.clause, g.kind, g.table, g.element))
     return work.result
 
@@ -123,7 +123,7 @@ class _Work:
             self._on_progress(self._done, self._keys)
 
 
-async def _keep(session: Session, pin: str) -> None:
+async def keep_pin(session: Session, pin: str) -> None:
     """Refresh the pin again and again; a part says so if it was lost."""
     while True:
         await asyncio.sleep(_KEEP_EVERY_S)
@@ -133,7 +133,8 @@ async def _keep(session: Session, pin: str) -> None:
             continue
 
 
-async def _let_go(session: Session, pin: str) -> None:
+async def let_pin_go(session: Session, pin: str) -> None:
+    """Let go of the pin; it is no error if nobody can be told."""
     try:
         await session.check(pb.Check(end=pin), 5.0)
     except F1Error:

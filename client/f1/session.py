@@ -252,6 +252,17 @@ class Session:
             self._metadata = None
         return response.apply_schema
 
+    async def plan_schema(self, plan: pb.PlanSchema, timeout_s: float) -> pb.PlanSchemaReply:
+        """Do one step of the plan of a change, at any server. Each may be done again."""
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.plan_schema.CopyFrom(plan)
+            return request
+
+        response, _ = await self.servers.call(make, Deadline.after(timeout_s), Resend.ALWAYS)
+        return response.plan_schema
+
     async def schema_jobs(self, order: pb.SchemaJobs) -> pb.SchemaJobsReply:
         """List the changes of the schema, or give an order about one; each order may be given again."""
 

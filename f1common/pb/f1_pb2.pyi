@@ -34,7 +34,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs")
+    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs", "plan_schema")
     ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Request(_message.Message):
     READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_JOBS_FIELD_NUMBER: _ClassVar[int]
+    PLAN_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     id: int
     timeout_ms: int
     database: str
@@ -69,10 +70,11 @@ class Request(_message.Message):
     read_changes: ReadChanges
     check: Check
     schema_jobs: SchemaJobs
-    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobs, _Mapping]] = ...) -> None: ...
+    plan_schema: PlanSchema
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobs, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchema, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs")
+    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs", "plan_schema")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +91,7 @@ class Response(_message.Message):
     READ_CHANGES_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_JOBS_FIELD_NUMBER: _ClassVar[int]
+    PLAN_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     execute: ExecuteReply
@@ -105,7 +108,8 @@ class Response(_message.Message):
     read_changes: ReadChangesReply
     check: CheckReply
     schema_jobs: SchemaJobsReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobsReply, _Mapping]] = ...) -> None: ...
+    plan_schema: PlanSchemaReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobsReply, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchemaReply, _Mapping]] = ...) -> None: ...
 
 class LogicalWrite(_message.Message):
     __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version", "defaults")
@@ -405,6 +409,152 @@ class ApplySchemaReply(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, steps: _Optional[_Iterable[_Union[SchemaStep, _Mapping]]] = ..., version: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PlanSchema(_message.Message):
+    __slots__ = ("files", "data", "part", "only")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    ONLY_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[SourceFile]
+    data: bool
+    part: CheckPart
+    only: _containers.RepeatedCompositeFieldContainer[Digests]
+    def __init__(self, files: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., data: _Optional[bool] = ..., part: _Optional[_Union[CheckPart, _Mapping]] = ..., only: _Optional[_Iterable[_Union[Digests, _Mapping]]] = ...) -> None: ...
+
+class PlanSchemaReply(_message.Message):
+    __slots__ = ("schema_version", "steps", "warnings", "holders", "timestamp", "pin", "parts", "tables", "findings", "digests", "rows", "rows_per_s", "before", "after")
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    schema_version: int
+    steps: _containers.RepeatedCompositeFieldContainer[PlannedStep]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    holders: _containers.RepeatedCompositeFieldContainer[SchemaHolder]
+    timestamp: int
+    pin: str
+    parts: _containers.RepeatedCompositeFieldContainer[CheckPart]
+    tables: _containers.RepeatedCompositeFieldContainer[TableFigures]
+    findings: _containers.RepeatedCompositeFieldContainer[CheckFindings]
+    digests: _containers.RepeatedCompositeFieldContainer[Digests]
+    rows: _containers.RepeatedCompositeFieldContainer[DigestedRow]
+    rows_per_s: int
+    before: _containers.RepeatedCompositeFieldContainer[SourceFile]
+    after: _containers.RepeatedCompositeFieldContainer[SourceFile]
+    def __init__(self, schema_version: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[PlannedStep, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[_Union[SchemaHolder, _Mapping]]] = ..., timestamp: _Optional[int] = ..., pin: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[CheckPart, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[TableFigures, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[CheckFindings, _Mapping]]] = ..., digests: _Optional[_Iterable[_Union[Digests, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[DigestedRow, _Mapping]]] = ..., rows_per_s: _Optional[int] = ..., before: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ...) -> None: ...
+
+class PlannedStep(_message.Message):
+    __slots__ = ("moves", "at_once", "work")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[ElementMove]
+    at_once: _containers.RepeatedScalarFieldContainer[str]
+    work: _containers.RepeatedCompositeFieldContainer[PlannedWork]
+    def __init__(self, moves: _Optional[_Iterable[_Union[ElementMove, _Mapping]]] = ..., at_once: _Optional[_Iterable[str]] = ..., work: _Optional[_Iterable[_Union[PlannedWork, _Mapping]]] = ...) -> None: ...
+
+class ElementMove(_message.Message):
+    __slots__ = ("element", "before", "after")
+    ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    element: str
+    before: str
+    after: str
+    def __init__(self, element: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class PlannedWork(_message.Message):
+    __slots__ = ("table_id", "table", "elements", "rows", "bytes")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    table: str
+    elements: _containers.RepeatedCompositeFieldContainer[ElementWork]
+    rows: int
+    bytes: int
+    def __init__(self, table_id: _Optional[int] = ..., table: _Optional[str] = ..., elements: _Optional[_Iterable[_Union[ElementWork, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ElementWork(_message.Message):
+    __slots__ = ("element", "work")
+    ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    element: str
+    work: str
+    def __init__(self, element: _Optional[str] = ..., work: _Optional[str] = ...) -> None: ...
+
+class SchemaHolder(_message.Message):
+    __slots__ = ("server", "address", "version", "lease_ms")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    address: str
+    version: int
+    lease_ms: int
+    def __init__(self, server: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class TableFigures(_message.Message):
+    __slots__ = ("table_id", "rows", "bytes", "elements")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    rows: int
+    bytes: int
+    elements: _containers.RepeatedCompositeFieldContainer[ElementCount]
+    def __init__(self, table_id: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., elements: _Optional[_Iterable[_Union[ElementCount, _Mapping]]] = ...) -> None: ...
+
+class ElementCount(_message.Message):
+    __slots__ = ("element", "count")
+    ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    element: str
+    count: int
+    def __init__(self, element: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Digests(_message.Message):
+    __slots__ = ("element_id", "index_id", "digests", "table", "element")
+    ELEMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    element_id: int
+    index_id: int
+    digests: bytes
+    table: str
+    element: str
+    def __init__(self, element_id: _Optional[int] = ..., index_id: _Optional[int] = ..., digests: _Optional[bytes] = ..., table: _Optional[str] = ..., element: _Optional[str] = ...) -> None: ...
+
+class DigestedRow(_message.Message):
+    __slots__ = ("element_id", "digest", "whole", "key", "message")
+    ELEMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    element_id: int
+    digest: bytes
+    whole: bytes
+    key: str
+    message: str
+    def __init__(self, element_id: _Optional[int] = ..., digest: _Optional[bytes] = ..., whole: _Optional[bytes] = ..., key: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
 class ShowSchema(_message.Message):
     __slots__ = ("with_protos",)
     WITH_PROTOS_FIELD_NUMBER: _ClassVar[int]
@@ -450,7 +600,7 @@ class SchemaJobsReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[SchemaJob, _Mapping]]] = ...) -> None: ...
 
 class SchemaJob(_message.Message):
-    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return", "rows_total", "bytes", "left_ms")
+    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return", "rows_total", "bytes", "left_ms", "step_number", "steps")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -463,6 +613,8 @@ class SchemaJob(_message.Message):
     ROWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     number: int
     what: str
     state: str
@@ -475,7 +627,9 @@ class SchemaJob(_message.Message):
     rows_total: int
     bytes: int
     left_ms: int
-    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ..., rows_total: _Optional[int] = ..., bytes: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
+    step_number: int
+    steps: int
+    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ..., rows_total: _Optional[int] = ..., bytes: _Optional[int] = ..., left_ms: _Optional[int] = ..., step_number: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()

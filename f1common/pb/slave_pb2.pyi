@@ -249,7 +249,7 @@ class Renamed(_message.Message):
     def __init__(self, there: _Optional[str] = ..., here: _Optional[str] = ...) -> None: ...
 
 class TableScan(_message.Message):
-    __slots__ = ("table_id", "columns", "spans", "index_id", "index_spans", "covering", "predicates", "limit", "ancestry", "empty", "with_locks")
+    __slots__ = ("table_id", "columns", "spans", "index_id", "index_spans", "covering", "predicates", "limit", "ancestry", "empty", "with_locks", "in_key_order")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +261,7 @@ class TableScan(_message.Message):
     ANCESTRY_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
     WITH_LOCKS_FIELD_NUMBER: _ClassVar[int]
+    IN_KEY_ORDER_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     columns: _containers.RepeatedCompositeFieldContainer[Field]
     spans: _containers.RepeatedCompositeFieldContainer[KeySpan]
@@ -272,7 +273,8 @@ class TableScan(_message.Message):
     ancestry: int
     empty: bool
     with_locks: bool
-    def __init__(self, table_id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., index_id: _Optional[int] = ..., index_spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., covering: _Optional[bool] = ..., predicates: _Optional[_Iterable[_Union[Predicate, _Mapping]]] = ..., limit: _Optional[int] = ..., ancestry: _Optional[int] = ..., empty: _Optional[bool] = ..., with_locks: _Optional[bool] = ...) -> None: ...
+    in_key_order: int
+    def __init__(self, table_id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., index_id: _Optional[int] = ..., index_spans: _Optional[_Iterable[_Union[KeySpan, _Mapping]]] = ..., covering: _Optional[bool] = ..., predicates: _Optional[_Iterable[_Union[Predicate, _Mapping]]] = ..., limit: _Optional[int] = ..., ancestry: _Optional[int] = ..., empty: _Optional[bool] = ..., with_locks: _Optional[bool] = ..., in_key_order: _Optional[int] = ...) -> None: ...
 
 class Field(_message.Message):
     __slots__ = ("column_id", "path")

@@ -83,7 +83,7 @@ class Checker:
         Raises NOT_FOUND for the database or a table, and what the storage tier raises.
         """
         timestamp = self._client.strong_timestamp()
-        schema = await self._schema(database, timestamp)
+        schema = await self.schema_at(database, timestamp)
         chosen = {schema.table(name).id for name in tables}
         pin = f"check-{new_id(self._rng).hex()}"
         await self._client.pins.add(pin, timestamp, ttl_s=_PIN_S, owner=f"f1 check of {database}")
@@ -120,7 +120,7 @@ class Checker:
         """
         if timestamp <= 0:
             raise F1Error(Code.INVALID_ARGUMENT, "a part of a check is looked at as of its plan's timestamp")
-        schema = await self._schema(database, timestamp)
+        schema = await self.schema_at(database, timestamp)
         report = Report(examples)
         match part.kind:
             case PartKind.ROWS:
@@ -145,14 +145,21 @@ class Checker:
         self, schema: Schema, root: Table, timestamp: int, part: Part, report: Report
     ) -> AsyncGenerator[list[Finding], None]:
         lineage: list[bytes] = []
-        async for keys in self._scan(part, timestamp):
-            batch = RowBatch(schema, root, lineage)
-            await self._beside(lambda batch=batch, keys=keys: _add_all(batch, keys))  # type: ignore[misc]
-            found = await self._read(batch.wanted, timestamp)
-            found |= await self._read(batch.disputed(found) - found.keys(), timestamp)
+        async for keys in self.scan(part, timestamp):
+            batch, findings = await self.judge(schema, root, lineage, keys, timestamp)
             report.rows += batch.row_count
             report.entries += batch.entry_count
-            yield [*batch.verdict(found), *self._checks(schema, batch)]
+            yield findings
+
+    async def judge(
+        self, schema: Schema, root: Table, lineage: list[bytes], keys: Sequence[StoredKey], timestamp: int
+    ) -> tuple[RowBatch, list[Finding]]:
+        """Say what is wrong with some keys of a hierarchy, in their order; ``lineage`` goes on to the next ones."""
+        batch = RowBatch(schema, root, lineage)
+        await self.beside(lambda: _add_all(batch, keys))
+        found = await self._read(batch.wanted, timestamp)
+        found |= await self._read(batch.disputed(found) - found.keys(), timestamp)
+        return batch, [*batch.verdict(found), *self._checks(schema, batch)]
 
     def _checks(self, schema: Schema, batch: RowBatch) -> list[Finding]:
         """Return the rows for which a public CHECK is false."""
@@ -180,7 +187,7 @@ class Checker:
     async def _entries(
         self, schema: Schema, index: tuple[Table, Index], timestamp: int, part: Part, report: Report
     ) -> AsyncGenerator[list[Finding], None]:
-        async for keys in self._scan(part, timestamp):
+        async for keys in self.scan(part, timestamp):
             batch = EntryBatch(schema)
             for stored in keys:
                 batch.add(*index, stored)
@@ -189,12 +196,13 @@ class Checker:
 
     async def _strays(self, timestamp: int, part: Part) -> AsyncGenerator[list[Finding], None]:
         text = "a key of no table or index of any database: left over from one that was dropped, or is being dropped"
-        async for keys in self._scan(part, timestamp):
+        async for keys in self.scan(part, timestamp):
             yield [Finding(Kind.NO_TABLE, "", "", Example(_shown(stored.key), text)) for stored in keys]
 
     # ------------------------------------------------------------------ reading
 
-    async def _scan(self, part: Part, timestamp: int) -> AsyncIterator[list[StoredKey]]:
+    async def scan(self, part: Part, timestamp: int) -> AsyncIterator[list[StoredKey]]:
+        """Yield the keys of a part in their order, some at a time. Raises as :meth:`run`."""
         scan = self._client.scan(
             [KeyRange(part.start, part.end)], _COLUMNS, timestamp=timestamp, batch_rows=_BATCH, anywhere=True
         )
@@ -211,7 +219,7 @@ class Checker:
             found.update(zip(some, result.versions, strict=True))
         return found
 
-    async def _beside(self, work: Callable[[], T]) -> T:
+    async def beside(self, work: Callable[[], T]) -> T:
         """Do what takes time without keeping requests waiting."""
         if self._executor is None:
             return work()
@@ -225,7 +233,8 @@ class Checker:
             del self._schemas[oldest]
         return self._schemas[timestamp]
 
-    async def _schema(self, database: str, timestamp: int) -> Schema:
+    async def schema_at(self, database: str, timestamp: int) -> Schema:
+        """Return the schema of a database as of a timestamp. Raises NOT_FOUND."""
         schema = (await self._all_schemas(timestamp)).get(database)
         if schema is None:
             raise F1Error(Code.NOT_FOUND, f"there is no database {database}; CREATE DATABASE {database} makes one")

@@ -241,7 +241,7 @@ class RowBatch:
         owner, owner_key = other
         shown = describe_key(checked.table, owner)
         if claims(entry.where, owner, found.get(owner_key), entry.key):
-            example = Example(checked.shown, f"the row {shown} has the same {_indexed(entry.where, checked.row)}")
+            example = Example(checked.shown, f"the row {shown} has the same {shown_values(entry.where, checked.row)}")
             return Finding(Kind.DUPLICATE, checked.table.name, index.name, example)
         example = Example(checked.shown, f"its entry says that it is of the row {shown}")
         return Finding(Kind.MISSING_ENTRY, checked.table.name, index.name, example, suspect)
@@ -260,7 +260,7 @@ def _dangling(reference: Reference) -> Finding:
     return Finding(Kind.DANGLING, image.table.name, reference.foreign.name, example)
 
 
-def _indexed(where: IndexLayout, row: Row) -> str:
+def shown_values(where: IndexLayout, row: Row) -> str:
     if any(part.path for part in where.index.parts):
         return "values in it"
     names = [where.table.by_id[part.column_id].name for part in where.index.parts]

@@ -1,12 +1,14 @@
 """Checks as messages."""
 
+from collections.abc import Iterable
+
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.check.checker import CheckPlan
 from f1server.check.findings import CLAUSES, Report
 from f1server.check.parts import Part, PartKind
 
-__all__ = ["part_from_pb", "plan_to_pb", "report_to_pb"]
+__all__ = ["part_from_pb", "plan_parts_to_pb", "plan_to_pb", "report_to_pb"]
 
 
 def plan_to_pb(plan: CheckPlan) -> pb.CheckReply:
@@ -15,18 +17,23 @@ def plan_to_pb(plan: CheckPlan) -> pb.CheckReply:
         timestamp=plan.timestamp,
         pin=plan.pin,
         schema_version=plan.schema_version,
-        parts=[
-            pb.CheckPart(
-                kind=pb.CheckPart.Kind.Name(part.kind.value),
-                start=part.start,
-                end=part.end,
-                table_id=part.table_id,
-                index_id=part.index_id,
-                keys=part.keys,
-            )
-            for part in plan.parts
-        ],
+        parts=plan_parts_to_pb(plan.parts),
     )
+
+
+def plan_parts_to_pb(parts: Iterable[Part]) -> list[pb.CheckPart]:
+    """Return the messages of parts."""
+    return [
+        pb.CheckPart(
+            kind=pb.CheckPart.Kind.Name(part.kind.value),
+            start=part.start,
+            end=part.end,
+            table_id=part.table_id,
+            index_id=part.index_id,
+            keys=part.keys,
+        )
+        for part in parts
+    ]
 
 
 def part_from_pb(message: pb.CheckPart) -> Part:

@@ -170,6 +170,7 @@ def _scan_to_pb(scan: TableScan) -> pb.TableScan:
         ancestry=scan.ancestry,
         empty=scan.empty,
         with_locks=scan.with_locks,
+        in_key_order=scan.in_key_order,
     )
 
 
@@ -192,6 +193,7 @@ def _scan_from_pb(schema: Schema, message: pb.TableScan) -> TableScan:
         ancestry=message.ancestry if message.HasField("ancestry") else None,
         empty=message.empty,
         with_locks=message.with_locks,
+        in_key_order=message.in_key_order,
     )
 
 

@@ -6,7 +6,7 @@ can pad). A condition in ON limits the tables on the side that the join does not
 constants over (rule *transitive*).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -187,6 +187,22 @@ _MIRRORED = {
     PredicateOp.GT: PredicateOp.LT,
     PredicateOp.GE: PredicateOp.LE,
 }
+
+
+def all_comparisons(parts: Sequence[exp.Expr]) -> list[Comparison] | None:
+    """Return the comparisons that conditions consist of, None if some of them say more than comparisons do."""
+    found: list[Comparison] = []
+    for part in parts:
+        noted = [comparison for _, comparison in comparisons(part)]
+        if len(noted) != (2 if isinstance(part, exp.Between) else 1) or _is_of_tuples(part):
+            return None
+        found += noted
+    return found
+
+
+def _is_of_tuples(node: exp.Expr) -> bool:
+    """Of ``(a, b) = (1, c)`` only a part may have been noted."""
+    return isinstance(node, exp.Binary) and isinstance(node.this, exp.Tuple)
 
 
 def comparisons(node: exp.Expr) -> Iterator[tuple[int, Comparison]]:

@@ -111,6 +111,8 @@ def _scan(planned: PlannedScan, aliases: Mapping[str, str]) -> dict[str, Any]:
         ]
     if scan.limit is not None:
         found["limit"] = scan.limit
+    if scan.in_key_order:
+        found["order"] = "primary key" if scan.in_key_order > 0 else "primary key, reversed"
     if scan.ancestry is not None:
         found["cluster_join"] = scan.ancestry
     return found
@@ -200,7 +202,7 @@ def _operator_lines(operator: dict[str, Any]) -> list[str]:
         if "index" in operator:
             access = f"index {operator['index']}{' (covering)' if operator['covering'] else ''}"
         lines = [f"  scan {operator['table']}{alias} by {access}"]
-        for key in ("spans", "span_count", "columns", "lookup", "predicates", "limit", "cluster_join"):
+        for key in ("spans", "span_count", "columns", "lookup", "predicates", "limit", "order", "cluster_join"):
             if key in operator:
                 value = operator[key]
                 shown = "; ".join(value) if isinstance(value, list) and key != "columns" else value

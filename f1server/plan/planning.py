@@ -28,15 +28,18 @@ class Evaluated:
 class Shape:
     """What of a query's form rules ask for.
 
-    ``limit``: (limit, offset) parameters or constants of a query that takes any rows of its one table. ``only_keys``:
+    ``limit``: (limit, offset) parameters or constants of a query that takes any rows of its one table. ``simple``:
     WHERE consists of comparisons that have all been collected. ``picks``: relation columns that the select list
-    consists of.
+    consists of. ``order``: the columns that ORDER BY consists of, with ``descending`` for all of them, in a limited
+    query of one table whose rows are selected by ``conditions`` comparisons alone, all collected.
     """
 
     simple: bool = False
     limited: bool = False
     conditions: int = 0
     picks: tuple[str, ...] | None = None
+    order: tuple[int, ...] = ()
+    descending: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Kind, Schema
 from f1server.plan import duckdb_sql
-from f1server.plan.conditions import Conditions, collect, comparisons, conjuncts
+from f1server.plan.conditions import Conditions, all_comparisons, collect, conjuncts
 from f1server.plan.constants import Constant, Unfit, constant, evaluate, plain
 from f1server.plan.names import COLUMN_META, BaseTable, OutColumn
 from f1server.plan.planning import Planning, Shape, TablePlan, evaluated
@@ -24,6 +24,7 @@ from f1server.plan.scans import Lookup, TableScan
 
 _SIMPLE_KEYS = frozenset({"expressions", "from_", "where", "kind"})
 _LIMIT_KEYS = _SIMPLE_KEYS - {"where"} | {"limit", "offset"}
+_ORDER_KEYS = _SIMPLE_KEYS | {"limit", "offset", "order"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,22 +243,45 @@ def _shape(
     used = {key for key, value in query.args.items() if value}
     if not isinstance(query.args["from_"].this, exp.Table) or resolver.functions or resolver.fields:
         return Shape(), None
-    limit: tuple[Constant, Constant] | None = None
-    if (
-        used <= _LIMIT_KEYS
-        and "limit" in used
-        and not any(e.find(exp.AggFunc, exp.Window, exp.Anonymous) for e in query.expressions)
-    ):
-        count = constant(query.args["limit"].expression)
-        offset = constant(query.args["offset"].expression if "offset" in used else exp.Literal.number(0))
-        if count is not None and offset is not None:
-            limit = (count, offset)
+    limit = _limit_of(query, used)
+    if limit is not None and "order" in used:
+        return _ordered_shape(query), limit
     if used <= _SIMPLE_KEYS and "where" in used:
         parts = list(conjuncts(query.args["where"].this))
-        noted = [c for part in parts for c in comparisons(part)]
+        simple = all_comparisons(parts) is not None
         picks = _picks(resolver.tables[0], query)
-        return Shape(len(noted) == len(parts), limit is not None, len(parts), picks), limit
+        return Shape(simple, limit is not None, len(parts), picks), limit
     return Shape(limited=limit is not None), limit
+
+
+def _limit_of(query: exp.Select, used: set[str]) -> tuple[Constant, Constant] | None:
+    """Return LIMIT and OFFSET of a query whose rows are rows of its table: no grouping, no windows."""
+    if "limit" not in used or not (used <= _LIMIT_KEYS or (used <= _ORDER_KEYS and "order" in used)):
+        return None
+    if any(e.find(exp.AggFunc, exp.Window, exp.Anonymous) for e in query.expressions):
+        return None
+    count = constant(query.args["limit"].expression)
+    offset = constant(query.args["offset"].expression if "offset" in used else exp.Literal.number(0))
+    return (count, offset) if count is not None and offset is not None else None
+
+
+def _ordered_shape(query: exp.Select) -> Shape:
+    """Return the shape of a limited query with ORDER BY: of columns in one direction, all rows by comparisons."""
+    order: list[int] = []
+    directions = set()
+    for ordered in query.args["order"].expressions:
+        node = ordered.this
+        origin = node.meta.get(COLUMN_META) if isinstance(node, exp.Column) and node.meta else None
+        if origin is None or origin.field.path:
+            return Shape()
+        order.append(origin.field.column_id)
+        directions.add(bool(ordered.args.get("desc")))
+    where = query.args.get("where")
+    parts = list(conjuncts(where.this)) if where is not None else []
+    noted = all_comparisons(parts)
+    if len(directions) != 1 or noted is None:
+        return Shape()
+    return Shape(conditions=len(noted), order=tuple(order), descending=directions.pop())
 
 
 def _picks(base: BaseTable, query: exp.Select) -> tuple[str, ...] | None:

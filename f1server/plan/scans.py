@@ -101,10 +101,12 @@ class TableScan:
 
     ``spans``: parts of the primary key, none: the whole table. With ``index``, ``index_spans`` are parts of the index,
     and ``covering`` says that its entries hold all ``columns``; otherwise the rows are fetched by the entries' primary
-    keys. ``limit``: so many rows are enough, whichever. ``ancestry``: scans of one statement with the same number lie
-    on one ancestry path and read the same keys, so that one storage request serves them (cluster join, F1 section 3.1).
-    ``clip``: only what lies in this half-open range of storage keys, this worker's share of a scan that several divide
-    (F1 section 8.2); with ``index``, of its entries. Its borders lie between root rows, so that a row is in one share.
+    keys. ``limit``: so many rows are enough, whichever; with ``in_key_order`` the first in the order of the primary key
+    (1) or in its reverse (-1), and nothing but the spans selects. ``ancestry``: scans of one statement with the same
+    number lie on one ancestry path and read the same keys, so that one storage request serves them (cluster join, F1
+    section 3.1). ``clip``: only what lies in this half-open range of storage keys, this worker's share of a scan that
+    several divide (F1 section 8.2); with ``index``, of its entries. Its borders lie between root rows, so that a row is
+    in one share.
     """
 
     table: Table
@@ -115,6 +117,7 @@ class TableScan:
     covering: bool = False
     predicates: tuple[SimplePredicate, ...] = ()
     limit: int | None = None
+    in_key_order: int = 0
     with_locks: bool = False
     ancestry: int | None = None
     empty: bool = False

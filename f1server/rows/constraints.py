@@ -223,15 +223,22 @@ def reference_of(schema: Schema, image: Image, foreign: ForeignKey) -> Reference
         return None
     target = schema.by_id[foreign.referenced_table_id]
     by_column = dict(zip(foreign.referenced_column_ids, values, strict=True))
-    if set(by_column) == set(target.key_column_ids):
+    index = referenced_index(schema, foreign)
+    if index is None:
         key = row_key(schema, target, [by_column[i] for i in target.key_column_ids])
         return Reference(foreign, image, values, target, key, None)
-    index = _unique_index(target, set(by_column))
     keys = index_layout(schema, target, index).keys(by_column, tuple(by_column.get(i) for i in target.key_column_ids))
     return Reference(foreign, image, values, target, next(iter(keys)), index)
 
 
-def _unique_index(target: Table, columns: set[int]) -> Index:
+def referenced_index(schema: Schema, foreign: ForeignKey) -> Index | None:
+    """Return the unique index by which a foreign key finds rows; None: by the primary key.
+
+    Raises FAILED_PRECONDITION if there is none any more.
+    """
+    target, columns = schema.by_id[foreign.referenced_table_id], set(foreign.referenced_column_ids)
+    if columns == set(target.key_column_ids):
+        return None
     for index in sorted(target.indexes, key=lambda i: i.id):
         parts = index.parts
         if index.unique and not any(p.path for p in parts) and {p.column_id for p in parts} == columns:

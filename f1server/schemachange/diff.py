@@ -81,12 +81,20 @@ class Element:
 class Step:
     """One version of the schema, and the work on data that is done when every server has it.
 
-    No ``edits``: there is only the work, under the version that is current.
+    No ``edits``: there is only the work, under the version that is current. ``what`` says the edits for people: first
+    what happens ``at_once``, then the ``moves`` of elements between states.
     """
 
     what: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     tasks: tuple[Task[Element], ...] = ()
+    moves: tuple[Move[Element], ...] = ()
+
+    @property
+    def at_once(self) -> tuple[str, ...]:
+        """What of the edits needs no states."""
+        moves = {_describe(move) for move in self.moves}
+        return tuple(text for text in self.what if text not in moves)
 
     @property
     def loses_data(self) -> bool:
@@ -241,7 +249,7 @@ class _Round:
 
     def _version(self, version: SchemaVersion[Element]) -> Step:
         moves = [(move, self._edit(move)) for move in version.moves]
-        return Step(tuple(_describe(move) for move, _ in moves), tuple(edit for _, edit in moves))
+        return Step(tuple(_describe(move) for move, _ in moves), tuple(edit for _, edit in moves), moves=version.moves)
 
     def _edit(self, move: Move[Element]) -> Edit:
         element = move.element

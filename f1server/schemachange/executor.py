@@ -14,16 +14,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
-from f1server.catalog import ddl
-from f1server.catalog.adopt import adopt_ids
 from f1server.catalog.codec import decode_schema, encode_schema
-from f1server.catalog.compile import compile_sources, compile_statements
+from f1server.catalog.compile import compile_statements
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
 from f1server.catalog.schema import Column, Schema, Table
@@ -36,6 +35,7 @@ from f1server.schemachange.jobs import Job, JobRow, JobState, JobStore, Order, e
 from f1server.schemachange.ownership import GaveUp, Lost, Owner, Paused, Turned
 from f1server.schemachange.plan import Task
 from f1server.schemachange.reorganiser import Watch
+from f1server.schemachange.sources import Sources
 from f1server.schemachange.states import Work
 from spanstore.client import Write
 
@@ -148,22 +148,16 @@ class SchemaChanges:
 
         Raises as :meth:`apply_ddl`, FAILED_PRECONDITION also if rows would be lost without ``allow_data_loss``.
         """
-        statements = _source_statements(sql_files)
-
-        def compiled(schema: Schema, new_id: NewId) -> Schema:
-            draft = _Draft()
-            wanted = compile_sources(database, statements, proto_files, draft)
-            return adopt_ids(schema, wanted, new_id)
-
+        sources = Sources(sql_files, proto_files)
         current = (await self._store.load(database)).schema
-        planned = plan_steps(current, compiled(current, _Draft(1 << 30)))
+        planned = plan_steps(current, sources.draft(current))
         if dry_run:
             return Applied(current, tuple(planned))
         losing = dropped_tables(planned)
         if not allow_data_loss:
             await self._refuse_loss(current, planned)
         allowed = None if allow_data_loss else losing
-        return await self._change(database, compiled, "sources", may_drop=allowed)
+        return await self._change(database, sources.wanted, "sources", may_drop=allowed)
 
     async def _refuse_loss(self, schema: Schema, steps: Sequence[Step]) -> None:
         full = []
@@ -374,6 +368,7 @@ class SchemaChanges:
         schema = stored.schema
         goal = decode_schema(job.base if job.state is JobState.UNDOING else job.goal, 0)
         steps = plan_steps(schema, goal)
+        owner.place = _place(job, len(steps))
         owner.step = f"waits until all servers have version {schema.version}"
         await self._converge(job.database, schema.version, owner)
         if steps and not steps[0].edits:
@@ -382,6 +377,7 @@ class SchemaChanges:
             steps = steps[1:]
         if not steps:
             return True
+        owner.place = _place(job, len(steps))
         owner.step = f"writes version {schema.version + 1}"
         await self._write(owner, schema, steps[0])
         return False
@@ -461,6 +457,7 @@ class SchemaChanges:
                 if not behind:
                     break
                 if owner is not None:
+                    owner.step = f"waits until all servers have version {version}: {_awaited(behind, version)}"
                     await owner.obey()
                 for row in behind:
                     task = telling.get(row.server)
@@ -499,6 +496,20 @@ def _title(statement: SchemaStatement) -> str:
     return f"{words.strip()} {', '.join(names)}"
 
 
+def _place(job: Job, left: int) -> tuple[int, int]:
+    """Return which of how many steps a job is at that has ``left`` to go; 0, 0: it goes back."""
+    if job.state is JobState.UNDOING:
+        return 0, 0
+    steps = len(plan_steps(decode_schema(job.base, 0), decode_schema(job.goal, 0)))
+    return min(max(steps - left + 1, 1), steps), steps
+
+
+def _awaited(behind: Sequence[LeaseRow], version: int) -> str:
+    """Return which servers may still commit under an older version, and until when."""
+    ends = [(row.server, datetime.fromtimestamp(row.end_below(version) / 1e6, UTC)) for row in behind]
+    return ", ".join(f"{server} (its lease ends {end:%H:%M:%S} UTC)" for server, end in sorted(ends))
+
+
 def _refuse_behind_paused(job: Job) -> None:
     """Refuse to wait for a change that nobody carries on. Raises FAILED_PRECONDITION."""
     if job.state is JobState.PAUSED:
@@ -525,24 +536,3 @@ def dropped(steps: Sequence[Step]) -> list[Element]:
 def dropped_tables(steps: Sequence[Step]) -> set[int]:
     """Return the ids of the tables whose rows some steps remove."""
     return {element.table_id for element in dropped(steps) if element.kind == "table"}
-
-
-class _Draft:
-    """Ids for a schema that is not stored."""
-
-    def __init__(self, first: int = 1) -> None:
-        self._next = first
-
-    def __call__(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-
-def _source_statements(sql_files: Sequence[tuple[str, str]]) -> list[SchemaStatement]:
-    statements: list[SchemaStatement] = []
-    for name, text in sql_files:
-        for statement in ddl.parse_ddl(text, name):
-            if isinstance(statement, CreateDatabase | DropDatabase):
-                raise statement.at.error(Code.INVALID_ARGUMENT, "sources describe one database, which is named apart")
-            statements.append(statement)
-    return statements

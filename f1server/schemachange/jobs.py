@@ -61,7 +61,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     ``reorganised``: the version of the schema under which the work on data is done. ``no_return``: data of dropped
     elements may be gone, so that it only goes on. ``step`` says what it does or waits for, ``rows`` how many rows it
     has worked on under the current version, ``bytes`` how many those have. ``rows_total`` is an estimate of how many
-    there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows.
+    there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
+    versions, as they are planned, is the one that it is at; 0 of 0 while it goes back.
     """
 
     number: int
@@ -83,6 +84,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     rows_total: int = 0
     bytes: int = 0
     left_ms: int = 0
+    step_number: int = 0
+    steps: int = 0
 
     @property
     def ended(self) -> bool:

@@ -42,6 +42,8 @@ class Owner:
         self.row = row
         self.step = row.job.step
         self.rows = 0
+        self.place = (0, 0)
+        """Which of how many steps."""
         self.bytes = 0
 
     @property
@@ -53,7 +55,9 @@ class Owner:
         """Change the row. What others ordered meanwhile is kept. Raises Lost."""
         async with self._lock:
             while True:
-                job = replace(self.row.job, step=self.step, rows=self.rows, bytes=self.bytes, **changes)
+                job = replace(
+                    self.row.job, step=self.step, rows=self.rows, bytes=self.bytes, **self._place(), **changes
+                )
                 try:
                     self.row = await self._jobs.put(self.row, job)
                     return
@@ -61,6 +65,9 @@ class Owner:
                     if error.code is not Code.ABORTED:
                         raise
                 await self._read()
+
+    def _place(self) -> dict[str, int]:
+        return {"step_number": self.place[0], "steps": self.place[1]}
 
     async def _read(self) -> None:
         found = await self._jobs.running(self.job.database)

@@ -34,6 +34,8 @@ from spanstore.client import KeyRange, SpanClient
 from spanstore.client.scanning import ScanColumn, ScanOperator, ScanPredicate, ScanSource, TableRows
 
 _SMALL_SPANS = 2_000
+_FEW_ROWS = 1_000
+"""What a range of keys may hold to be read with ordinary reads."""
 _BATCH_ROWS = 8_192
 _HIDDEN = ("\x01key", "\x01ts")
 
@@ -68,13 +70,32 @@ class StorageSource:
             return self._history(scan)
         if scan.index is not None:
             return self._by_index(scan, scan.index)
-        if self._is_small(scan):
+        if scan.in_key_order:
             return self._by_key(scan)
-        return self._bulk(scan)
+        if not self._is_small(scan):
+            return self._bulk(scan)
+        if scan.limit or self._is_certainly_small(scan):
+            return self._by_key(scan)
+        return self._few_or_bulk(scan)
 
     def _is_small(self, scan: TableScan) -> bool:
         """Whole keys, or a few rows of a prefix; under locks everything is read one by one."""
         return not self._reader.at_timestamp or scan.is_point or (bool(scan.spans) and len(scan.spans) <= _SMALL_SPANS)
+
+    def _is_certainly_small(self, scan: TableScan) -> bool:
+        """One range of keys may hold any number of rows; under locks that changes nothing."""
+        return not self._reader.at_timestamp or scan.is_point or len(scan.spans) != 1
+
+    async def _few_or_bulk(self, scan: TableScan) -> Batches:
+        """Serve one range of keys: by an ordinary read, unless it turns out to hold more rows than a few."""
+        own = await self._reader.overlay()
+        rows: Sequence[FoundRow] | None = None
+        if not own.touches(scan.table):
+            columns = _column_ids(scan)
+            rows = await self._reader.rows(scan.table, self._spans(scan), limit=_FEW_ROWS + 1, columns=columns)
+        few = rows is not None and len(rows) <= _FEW_ROWS
+        async for batch in self._given(scan, rows) if few and rows is not None else self._bulk(scan):
+            yield batch
 
     # ------------------------------------------------------------------ rows by key
 
@@ -96,7 +117,12 @@ class StorageSource:
     async def _by_key(self, scan: TableScan) -> Batches:
         limit = 0 if scan.predicates else scan.limit or 0
         rows = await self._reader.rows(
-            scan.table, self._spans(scan), limit=limit, exclusive=self._locking, columns=_column_ids(scan)
+            scan.table,
+            self._spans(scan),
+            limit=limit,
+            reverse=scan.in_key_order < 0,
+            exclusive=self._locking,
+            columns=_column_ids(scan),
         )
         async for batch in self._given(scan, rows):
             yield batch

@@ -23,6 +23,7 @@ from f1common.config import (
 from f1common.rpc.channels import ChannelCache
 from spanstore.client import SpanClient
 from spanstore.engine import keyspace
+from spanstore.engine.base import EngineFailed
 from spanstore.engine.keyspace import Subspace
 from spanstore.engine.memory import MemoryEngine
 from spanstore.group import checkpoint
@@ -153,12 +154,16 @@ class SimCluster:
         for number, replica in sorted(process.server.groups.items()):
             # The last entries before a crash may have been applied without anybody hearing of it.
             self.applied.append(Installed(env.name, env.incarnation, number, replica.state.applied.index))
-        server = env.server()
-        await process.start(server)
-        server.add_insecure_port(env.address(_PORT))
-        await server.start()
-        # A failed disk ends the process; it is started again, as by a supervisor.
-        error = await process.failed
+        # A failed disk ends the process, also while it starts; it is started again, as by a supervisor.
+        error: Exception
+        try:
+            server = env.server()
+            await process.start(server)
+            server.add_insecure_port(env.address(_PORT))
+            await server.start()
+            error = await process.failed
+        except EngineFailed as failed:
+            error = failed
         self.world.net.later(_RESPAWN_US, self.world.restart, env.name)
         self.world.exit_node(env.name, error)
 

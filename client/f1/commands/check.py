@@ -4,18 +4,16 @@ import asyncio
 import datetime
 import io
 import json
-import sys
 from enum import Enum
 from typing import Annotated, Any
 
 import typer
 import uvloop
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from f1 import aio
 from f1.checking import CheckResult, Findings, check_database
 from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1.commands.progress import keys_bar
 from f1.shell.render import write_table
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
@@ -61,7 +59,7 @@ async def _check(
     hosts: str, database: str | None, tables: list[str], repair: bool, examples: int, parallel: int
 ) -> CheckResult:
     async with await aio.connect(hosts, database, autocommit=True) as connection:
-        with _bar() as bar:
+        with keys_bar() as bar:
             task = bar.add_task("check", total=None)
             return await check_database(
                 connection.session,
@@ -71,20 +69,6 @@ async def _check(
                 parallel=parallel,
                 on_progress=lambda done, total: bar.update(task, completed=done, total=total),
             )
-
-
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.completed:,} keys"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )
 
 
 def text(result: CheckResult) -> str:

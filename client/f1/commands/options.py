@@ -1,12 +1,14 @@
 """Options that the client's commands share, and the connection that they ask for."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import f1
+from f1.shell.backslash import read_text
 from f1common.config import Config
 from f1common.errors import Code, F1Error
 
@@ -26,6 +28,15 @@ DatabaseOption = Annotated[str | None, typer.Option("--database", help="Database
 
 DirOption = Annotated[
     Path | None, typer.Option("--dir", help="Directory of a local cluster whose f1servers to use, instead of --host.")
+]
+
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(help=".sql and .proto files that together describe the whole database.", metavar="FILE..."),
+]
+DataLossOption = Annotated[
+    bool, typer.Option("--allow-data-loss", help="Drop tables and columns that hold data and that the files lack.")
 ]
 
 
@@ -59,3 +70,20 @@ def hosts_of(host: str | None) -> str:
 def open_connection(host: str | None, database: str | None, *, autocommit: bool = True) -> f1.Connection:
     """Connect. Raises F1Error."""
     return f1.connect(hosts_of(host), database, autocommit=autocommit, timeout_s=600.0)
+
+
+def read_sources(files: Sequence[Path]) -> dict[str, str]:
+    """Return the texts of the files by name; .proto files have the names under which they import each other.
+
+    Raises F1Error NOT_FOUND, INVALID_ARGUMENT.
+    """
+    for path in files:
+        if path.suffix not in (".sql", ".proto"):
+            raise F1Error(Code.INVALID_ARGUMENT, f"{path}: a schema is described by .sql and .proto files")
+    protos = [path.resolve() for path in files if path.suffix == ".proto"]
+    base = Path(os.path.commonpath([path.parent for path in protos])) if protos else Path()
+    sources: dict[str, str] = {}
+    for path in files:
+        name = path.resolve().relative_to(base).as_posix() if path.suffix == ".proto" else str(path)
+        sources[name] = read_text(path)
+    return sources

@@ -16,7 +16,7 @@ from f1 import aio
 from f1.commands.options import DatabaseOption, HostOption, hosts_of
 from f1common.pb import f1_pb2 as pb
 
-__all__ = ["register"]
+__all__ = ["is_running", "progress_of", "register"]
 
 
 class Format(Enum):
@@ -44,7 +44,7 @@ def jobs(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the change that runs: what it does or waits for, who carries it out, how many rows it has worked on."""
-    _print([job for job in _ask(host, database, pb.SchemaJobs()) if _runs(job)], form)
+    _print([job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)], form)
 
 
 def history(
@@ -74,7 +74,8 @@ def cancel(number: NumberArgument, host: HostOption = None, database: DatabaseOp
     typer.echo(f"schema change {number} is taken back")
 
 
-def _runs(job: pb.SchemaJob) -> bool:
+def is_running(job: pb.SchemaJob) -> bool:
+    """Tell whether a change has not ended."""
     return job.state in ("running", "paused", "undoing")
 
 
@@ -105,7 +106,7 @@ def _print(found: list[pb.SchemaJob], form: Format) -> None:
 
 def progress_of(job: pb.SchemaJob) -> str:
     """Return how far the work on rows is, such as ``12,000 of 40,000, 0:25 left``."""
-    if not _runs(job):
+    if not is_running(job):
         return ""
     text = f"{job.rows:,}"
     if job.rows_total:

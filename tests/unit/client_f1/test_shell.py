@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 
 import f1
 from f1.cli import GROUP, build, run
-from f1.commands.schema import read_sources
+from f1.commands.options import read_sources
 from f1.metadata import Metadata
 from f1.shell.editing import SqlCompleter, SqlLexer
 from f1.shell.render import Format

@@ -1,0 +1,150 @@
+"""``f1 schema plan``: what a change would take, and what the rows say to it. Nothing is changed."""
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from f1common.ids import new_id
+from f1server.catalog.schema import Schema, Table
+from f1server.catalog.store import LeaseRow, SchemaStore
+from f1server.check.checker import Checker
+from f1server.check.parts import Part, PartKind, divided
+from f1server.rows.keys import table_span
+from f1server.rows.layout import layout
+from f1server.schemachange.advice import advice
+from f1server.schemachange.diff import Step, plan_steps
+from f1server.schemachange.edits import advance
+from f1server.schemachange.jobs import JobStore
+from f1server.schemachange.sources import Sources
+from f1server.schemachange.survey import Only, Probe, Survey, Surveyor, probe_of
+from spanstore.client import KeyRange, SpanClient
+
+__all__ = ["Files", "PlannedChange", "SchemaPlanner", "Size"]
+
+_KEYS_PER_PART = 20_000
+_KEYS_PER_SEGMENT = 10_000
+_PIN_S = 600.0
+_KEPT = 4
+_ROWS_PER_S = 4_000
+"""Rows a second that a change works on, where nobody has seen one at work."""
+
+Files = tuple[tuple[str, str], ...]
+"""(name, text) of sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """About how many rows a table has, and how many bytes those take."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """The steps, the sizes of the tables that they work on (by id), and who has a lease on the schema."""
+
+    schema: Schema
+    after: Schema
+    """What the schema will be."""
+    steps: tuple[Step, ...]
+    sizes: dict[int, Size] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    holders: tuple[LeaseRow, ...] = ()
+    rows_per_s: int = _ROWS_PER_S
+    timestamp: int = 0
+    pin: str = ""
+    parts: tuple[Part, ...] = ()
+    """With a timestamp: the rows that are to be looked at, divided."""
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The tables that there are, by id."""
+        return {table.id: table.name for table in self.schema.tables}
+
+
+class SchemaPlanner:
+    """Plans changes, for one server."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        store: SchemaStore,
+        jobs: JobStore,
+        checker: Checker,
+        surveyor: Surveyor,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._jobs = jobs
+        self._checker = checker
+        self._surveyor = surveyor
+        self._rng = rng
+        self._probes: OrderedDict[tuple[str, int, Files, Files], Probe] = OrderedDict()
+
+    async def plan(self, database: str, sql: Files, protos: Files, *, data: bool) -> PlannedChange:
+        """Say what it takes to make the database what sources describe; ``data``: and fix what rows to look at.
+
+        Raises F1Error as :meth:`f1server.schemachange.executor.SchemaChanges.apply_sources`.
+        """
+        sources = Sources(sql, protos)
+        timestamp = self._client.strong_timestamp()
+        schema = await self._checker.schema_at(database, timestamp)
+        new = sources.draft(schema)
+        steps = tuple(plan_steps(schema, new))
+        after = reduce(lambda before, step: advance(before, step.edits), steps, schema)
+        probe = probe_of(schema, new, steps)
+        parts = [Part(PartKind.ROWS, *table_span(probe.schema, root), root.id) for root in probe.roots()]
+        tables = [probe.schema.by_id[table_id] for table_id in sorted(probe.concerns)]
+        sizes, parts = await self._measured(probe.schema, tables, parts)
+        holders = tuple(await self._store.leases(database))
+        warnings = advice(schema, new, {i: size.rows for i, size in sizes.items()})
+        running = await self._jobs.running(database)
+        if running is not None:
+            number, state = running.job.number, running.job.state
+            warnings.append(
+                f"schema change {number} is {state}: another one has to wait for it, and is planned anew then"
+            )
+        planned = PlannedChange(schema, after, steps, sizes, tuple(warnings), holders)
+        if not (data and parts):
+            return planned
+        pin = f"plan-{new_id(self._rng).hex()}"
+        await self._client.pins.add(pin, timestamp, ttl_s=_PIN_S, owner=f"f1 schema plan of {database}")
+        return replace(planned, timestamp=timestamp, pin=pin, parts=tuple(parts))
+
+    async def _measured(
+        self, schema: Schema, tables: Sequence[Table], parts: Sequence[Part]
+    ) -> tuple[dict[int, Size], list[Part]]:
+        """Return the sizes of the tables, by a sketch, and the parts divided by it."""
+        if not parts:
+            return {}, []
+        paths = [tuple((i, end - first) for i, first, end in layout(schema, table).steps) for table in tables]
+        spans = [KeyRange(part.start, part.end) for part in parts]
+        sketch = await self._client.sketch(spans, tables=paths, every=_KEYS_PER_SEGMENT)
+        sizes = {table.id: Size(n.rows, n.bytes) for table, n in zip(tables, sketch.totals, strict=False)}
+        return sizes, divided(parts, sketch, _KEYS_PER_PART)
+
+    async def survey(
+        self, database: str, sql: Files, protos: Files, timestamp: int, part: Part, *, examples: int, only: Only = None
+    ) -> Survey:
+        """Look at a part of what :meth:`plan` has fixed, with the same sources; it may be done again.
+
+        Raises as :meth:`plan`, and SNAPSHOT_TOO_OLD if the pin was not kept.
+        """
+        probe = await self._probe(database, sql, protos, timestamp)
+        return await self._surveyor.look(probe, part, timestamp, examples=examples, only=only)
+
+    async def _probe(self, database: str, sql: Files, protos: Files, timestamp: int) -> Probe:
+        key = (database, timestamp, sql, protos)
+        kept = self._probes.pop(key, None)
+        if kept is None:
+            schema = await self._checker.schema_at(database, timestamp)
+            new = Sources(sql, protos).draft(schema)
+            kept = probe_of(schema, new, plan_steps(schema, new))
+        self._probes[key] = kept
+        while len(self._probes) > _KEPT:
+            self._probes.popitem(last=False)
+        return kept

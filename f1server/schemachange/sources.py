@@ -1,0 +1,58 @@
+"""The schema that sources describe, .sql and .proto files of a whole database, beside the one that is there."""
+
+from collections.abc import Sequence
+
+from f1common.errors import Code
+from f1server.catalog import ddl
+from f1server.catalog.adopt import adopt_ids
+from f1server.catalog.compile import compile_sources
+from f1server.catalog.schema import Schema
+from f1server.catalog.statements import CreateDatabase, DropDatabase, SchemaStatement
+from f1server.catalog.tables import NewId
+
+__all__ = ["FIRST_DRAFT_ID", "Sources"]
+
+FIRST_DRAFT_ID = 1 << 30
+"""Elements of a schema that is only a draft have ids from here on, which no stored element has."""
+
+
+class Sources:
+    """Sources that could be parsed."""
+
+    def __init__(self, sql_files: Sequence[tuple[str, str]], proto_files: Sequence[tuple[str, str]]) -> None:
+        """Take (name, text) of the files. Raises F1Error INVALID_ARGUMENT with the place in the source."""
+        self._statements = _statements(sql_files)
+        self._proto_files = proto_files
+
+    def wanted(self, schema: Schema, new_id: NewId) -> Schema:
+        """Return what ``schema`` is to become, with ids of its own for what is the same.
+
+        Raises F1Error as :func:`f1server.catalog.compile.compile_sources`.
+        """
+        compiled = compile_sources(schema.database, self._statements, self._proto_files, _Draft())
+        return adopt_ids(schema, compiled, new_id)
+
+    def draft(self, schema: Schema) -> Schema:
+        """Return the same, with ids that are not drawn: the same ones each time for one schema. Raises the same."""
+        return self.wanted(schema, _Draft(FIRST_DRAFT_ID))
+
+
+class _Draft:
+    """Ids for a schema that is not stored."""
+
+    def __init__(self, first: int = 1) -> None:
+        self._next = first
+
+    def __call__(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _statements(sql_files: Sequence[tuple[str, str]]) -> list[SchemaStatement]:
+    statements: list[SchemaStatement] = []
+    for name, text in sql_files:
+        for statement in ddl.parse_ddl(text, name):
+            if isinstance(statement, CreateDatabase | DropDatabase):
+                raise statement.at.error(Code.INVALID_ARGUMENT, "sources describe one database, which is named apart")
+            statements.append(statement)
+    return statements

@@ -1,0 +1,152 @@
+"""``f1 schema plan``: what the rows of a snapshot say to a change before it is made."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from f1.planning import ChangePlan, plan_change
+from f1common.errors import F1Error
+from f1server.testing.database import Database, with_database
+
+BASE = "A INT64 NOT NULL, V INT64, S STRING, PRIMARY KEY (A)"
+OTHER = "CREATE TABLE Other (K INT64 NOT NULL, Name STRING, PRIMARY KEY (K))"
+
+
+def sources(columns: str, *more: str) -> dict[str, str]:
+    return {"schema.sql": ";\n".join((f"CREATE TABLE R ({columns})", OTHER, *more))}
+
+
+def planned(columns: str, *more: str, rows: int = 4, **options: Any) -> ChangePlan:
+    """Plan a change of R, which has rows with V 1, NULL, 3, 3, 3 ... and S 'x' * A."""
+
+    async def body(db: Database) -> ChangePlan:
+        await db.conn.insert("Other", [{"K": 1, "Name": "one"}])
+        values = {1: 1, 2: None}
+        await db.conn.insert("R", [{"A": a, "V": values.get(a, 3), "S": "x" * a} for a in range(1, rows + 1)])
+        plan = await plan_change(db.conn.session, sources(columns, *more), **options)
+        version = (await db.conn.session.show_schema()).version
+        assert plan.schema_version == version, "nothing was changed"
+        if plan.timestamp:
+            await refused_iff_violated(db, sources(columns, *more), plan)
+        return plan
+
+    return with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+async def refused_iff_violated(db: Database, files: Mapping[str, str], plan: ChangePlan) -> None:
+    """The change itself fails exactly if the plan says so."""
+    if plan.violations:
+        with pytest.raises(F1Error):
+            await db.conn.apply_schema(files, allow_data_loss=True)
+    else:
+        await db.conn.apply_schema(files, allow_data_loss=True)
+
+
+def found(plan: ChangePlan) -> list[tuple[str, str, int]]:
+    return [(group.kind, group.element, group.count) for group in plan.violations]
+
+
+VIOLATED: list[tuple[str, str, tuple[str, str, int], tuple[str, str]]] = [
+    (
+        "A INT64 NOT NULL, V INT64 NOT NULL, S STRING, PRIMARY KEY (A)",
+        "",
+        ("null", "V", 1),
+        ("(A) = (2)", "the column is NOT NULL"),
+    ),
+    (f"{BASE}, W INT64 NOT NULL", "", ("null", "W", 4), ("(A) = (1)", "the column is NOT NULL")),
+    (f"{BASE}, CONSTRAINT Small CHECK (V < 2)", "", ("check", "Small", 2), ("(A) = (3)", "CHECK (V < 2) is false")),
+    (
+        f"{BASE}, CONSTRAINT Known FOREIGN KEY (V) REFERENCES Other (K)",
+        "",
+        ("dangling reference", "Known", 2),
+        ("(A) = (3)", "Other has no row for (V) = (3)"),
+    ),
+    (f"{BASE}, UNIQUE (V)", "", ("duplicate", "R_V_key", 2), ("(A) = (3) and (A) = (4)", "both have (V) = (3)")),
+    (
+        f"{BASE}, W INT64 NOT NULL DEFAULT 7, UNIQUE (W)",
+        "",
+        ("duplicate", "R_W_key", 4),
+        ("(A) = (1) and (A) = (2)", "both have (W) = (7)"),
+    ),
+    (
+        f"{BASE}, W INT64 DEFAULT 7, CONSTRAINT Small CHECK (W < 7)",
+        "",
+        ("check", "Small", 4),
+        ("(A) = (1)", "CHECK (W < 7) is false"),
+    ),
+    (
+        f"{BASE}, W VARCHAR(2) NOT NULL DEFAULT 'x' || 'yz'",
+        "",
+        ("unreadable", "W", 1),
+        ("", "its default does not fit"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "more", "expected", "example"), VIOLATED)
+def test_rows_that_stand_against_a_change_are_named(
+    columns: str, more: str, expected: tuple[str, str, int], example: tuple[str, str]
+) -> None:
+    plan = planned(columns.replace(", PRIMARY KEY (A)", "") + ", PRIMARY KEY (A)", *([more] if more else []))
+    assert found(plan) == [expected]
+    (group,) = plan.violations
+    key, message = group.examples[0]
+    assert key == example[0]
+    assert message.startswith(example[1])
+
+
+def test_what_the_rows_allow_has_no_violations_and_exact_figures() -> None:
+    plan = planned(f"{BASE}, UNIQUE (S), W INT64 DEFAULT 7, CHECK (V < 4)", rows=30, examples=2)
+    assert found(plan) == []
+    (work,) = [work for step in plan.steps for work in step.work]
+    assert (work.table, work.rows, work.exact) == ("R", 30, True)
+    assert work.bytes > 30 * 10
+    assert work.counts == {"column R.W": 30, "index R_S_key": 30}
+    assert sorted(work.elements) == [("check R_check", "validate"), ("column R.W", "fill"), ("index R_S_key", "fill")]
+
+
+def test_the_states_of_each_element_are_told() -> None:
+    plan = planned(BASE, "CREATE INDEX ByV ON R (V)", data=False)
+    assert [(step.moves, step.at_once) for step in plan.steps] == [
+        ([("index ByV", "absent", "delete-only")], []),
+        ([("index ByV", "delete-only", "write-only")], []),
+        ([("index ByV", "write-only", "public")], []),
+    ]
+    assert [work.elements for step in plan.steps for work in step.work] == [[("index ByV", "fill")]]
+    assert plan.versions == 3
+    assert plan.wait_at_most_ms == 3 * 2_000
+    assert plan.timestamp == 0
+    assert not plan.violations
+
+
+def test_dropped_columns_and_tables_are_counted() -> None:
+    async def body(db: Database) -> ChangePlan:
+        await db.conn.insert("R", [{"A": a, "V": a if a < 3 else None} for a in range(5)])
+        await db.conn.insert("Other", [{"K": 1}, {"K": 2}])
+        return await plan_change(
+            db.conn.session, {"s.sql": "CREATE TABLE R (A INT64 NOT NULL, S STRING, PRIMARY KEY (A))"}
+        )
+
+    plan = with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+    assert sorted(plan.losses) == [("column R.V", 3), ("table Other", 2)]
+    assert not plan.violations
+
+
+def test_a_reference_to_what_only_a_new_index_makes_unique() -> None:
+    async def body(db: Database) -> ChangePlan:
+        await db.conn.insert("Other", [{"K": 1, "Name": "a"}, {"K": 2, "Name": "b"}])
+        await db.conn.insert("R", [{"A": a, "S": s} for a, s in enumerate(["a", "b", "c", None, "c"])])
+        files = {
+            "s.sql": f"CREATE TABLE R ({BASE}, CONSTRAINT Named FOREIGN KEY (S) REFERENCES Other (Name));"
+            "CREATE TABLE Other (K INT64 NOT NULL, Name STRING, PRIMARY KEY (K), UNIQUE (Name))"
+        }
+        plan = await plan_change(db.conn.session, files)
+        await refused_iff_violated(db, files, plan)
+        await db.conn.execute("DELETE FROM R WHERE S = 'c'")
+        await refused_iff_violated(db, files, await plan_change(db.conn.session, files))
+        return plan
+
+    plan = with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+    assert found(plan) == [("dangling reference", "Named", 2)]
+    assert plan.violations[0].examples[0] == ("(A) = (2)", "Other has no row for (S) = ('c')")
