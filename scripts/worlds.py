@@ -135,6 +135,14 @@ def _spread_database(seed: int) -> None:
 
 
 @_timed
+def _change_faults(seed: int) -> None:
+    """One kind of change with one kind of fault, at every write that it makes."""
+    from f1server.testing import change_faults
+
+    change_faults.run_all(seed)
+
+
+@_timed
 def _sites(seed: int) -> None:
     from spanstore.testing.sim.world import WorldConfig, run_sim
     from spanstore.testing.sites import measure
@@ -249,6 +257,13 @@ KINDS: Mapping[str, Kind] = {
         Kind("sites", "five data centres", _sites, _with(STORAGE_CODE, "test_sites"), 50),
         Kind("databases", "f1servers and clients of SQL", _database, DATABASE_CODE, 500),
         Kind("spread", "the same with slaves", _spread_database, DATABASE_CODE, 200),
+        Kind(
+            "change faults",
+            "schema changes whose owners fail before and after each of their writes",
+            _change_faults,
+            DATABASE_CODE,
+            720,
+        ),
         Kind("slaves", "masters and slaves", _slaves, _with(DATABASE_CODE, "test_pool"), 200, whole=False),
     )
 }

@@ -169,7 +169,7 @@ class RowBatch:
         for column in table.columns:
             value = checked.row.get(column.id)
             if value is None:
-                if column.not_null and column.state is ElementState.PUBLIC:
+                if column.not_null and column.state is column.not_null_state is ElementState.PUBLIC:
                     self._find(Kind.NULL, checked, column.name, "the column is NOT NULL")
             elif not _has_type(value, column):
                 text = f"{value!r} is no {column.type.sql()}"

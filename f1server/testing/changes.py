@@ -1,0 +1,255 @@
+"""Schema changes to test with: one of every kind, the tables they change, and users who know what must be there."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import f1
+from f1common.errors import Code, F1Error
+
+__all__ = ["CASES", "COUNTER", "LAYOUTS", "PROTO", "SHARED", "STATIC", "Case", "Layout", "Writer", "plain"]
+
+STATIC = 900
+"""The number of the first of four rows that no writer touches."""
+SHARED = 950
+"""The number of the first of four rows that all writers write and delete."""
+COUNTER = 990
+"""The number of the row whose column N all writers count up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A change: what is there before (beside the tables), and the statement.
+
+    ``everywhere``: values that all rows of R but the shared ones have afterwards, by column. ``naughty``: values that
+    the change forbids, or only allows, which writers try too.
+    """
+
+    name: str
+    change: str
+    before: tuple[str, ...] = ()
+    everywhere: Mapping[str, Any] = field(default_factory=dict)
+    naughty: Mapping[str, Any] = field(default_factory=dict)
+
+    def undone(self, name: str, change: str) -> "Case":
+        """Return the case of the way back."""
+        return Case(name, change, (self.change,), {}, self.naughty)
+
+
+def _both(case: Case, name: str, change: str) -> tuple[Case, Case]:
+    return case, case.undone(name, change)
+
+
+CASES: Mapping[str, Case] = {
+    case.name: case
+    for case in (
+        *_both(Case("index", "CREATE INDEX X ON R (V)"), "drop index", "DROP INDEX X"),
+        *_both(Case("local index", "CREATE LOCAL INDEX X ON R (A, V)"), "drop local index", "DROP INDEX X"),
+        *_both(
+            Case("unique index", "CREATE UNIQUE INDEX X ON R (U)", naughty={"U": STATIC}),
+            "drop unique index",
+            "DROP INDEX X",
+        ),
+        *_both(Case("index on a field", "CREATE INDEX X ON R (M.f)"), "drop index on a field", "DROP INDEX X"),
+        *_both(Case("column", "ALTER TABLE R ADD COLUMN W INT64"), "drop column", "ALTER TABLE R DROP COLUMN W"),
+        *_both(
+            Case("default", "ALTER TABLE R ADD COLUMN W INT64 DEFAULT 7", everywhere={"W": 7}),
+            "drop filled column",
+            "ALTER TABLE R DROP COLUMN W",
+        ),
+        *_both(
+            Case("required column", "ALTER TABLE R ADD COLUMN W INT64 NOT NULL DEFAULT 7", everywhere={"W": 7}),
+            "drop required column",
+            "ALTER TABLE R DROP COLUMN W",
+        ),
+        *_both(
+            Case("not null", "ALTER TABLE R ALTER COLUMN V SET NOT NULL", naughty={"V": None}),
+            "drop not null",
+            "ALTER TABLE R ALTER COLUMN V DROP NOT NULL",
+        ),
+        *_both(
+            Case("check", "ALTER TABLE R ADD CONSTRAINT X CHECK (V >= 0)", naughty={"V": -1}),
+            "drop check",
+            "ALTER TABLE R DROP CONSTRAINT X",
+        ),
+        *_both(
+            Case(
+                "foreign key", "ALTER TABLE R ADD CONSTRAINT X FOREIGN KEY (V) REFERENCES Other (K)", naughty={"V": 77}
+            ),
+            "drop foreign key",
+            "ALTER TABLE R DROP CONSTRAINT X",
+        ),
+        *_both(
+            Case("unique constraint", "ALTER TABLE R ADD CONSTRAINT X UNIQUE (U)", naughty={"U": STATIC}),
+            "drop unique constraint",
+            "ALTER TABLE R DROP CONSTRAINT X",
+        ),
+        *_both(Case("lock", "ALTER TABLE R ADD LOCK X (N)"), "drop lock", "ALTER TABLE R DROP CONSTRAINT X"),
+        *_both(
+            Case(
+                "table",
+                "CREATE TABLE Kid ({keys}, D INT64, V INT64, PRIMARY KEY ({key}, D)) "
+                "INTERLEAVE IN PARENT R ON DELETE CASCADE; CREATE LOCAL INDEX KidByV ON Kid (A, V)",
+            ),
+            "drop table",
+            "DROP TABLE Kid",
+        ),
+        Case("rename column", "ALTER TABLE R RENAME COLUMN Z TO Y", everywhere={"Y": 5}),
+        Case("rename table", "ALTER TABLE Other RENAME TO Another"),
+        Case("wider type", "ALTER TABLE R ALTER COLUMN S TYPE VARCHAR(50)", naughty={"S": "longer"}),
+        Case(
+            "many",
+            "ALTER TABLE R ADD COLUMN W INT64 NOT NULL DEFAULT 7, ADD CONSTRAINT X CHECK (V >= 0), ADD LOCK L (N), "
+            "ADD CONSTRAINT Q UNIQUE (U); CREATE INDEX RW ON R (W, V)",
+            everywhere={"W": 7},
+        ),
+    )
+}
+
+PROTO = 'syntax = "proto3"; package t; message M { int64 f = 1; }'
+_COLUMNS = "V INT64, U INT64, N INT64, S VARCHAR(5), M PROTO<t.M>, Z INT64"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the rows of R are: their key columns, and the tables above."""
+
+    keys: tuple[str, ...]
+
+    def ddl(self, text: str) -> str:
+        """Put the key columns in."""
+        return text.format(keys=", ".join(f"{k} INT64 NOT NULL" for k in self.keys), key=", ".join(self.keys))
+
+    @property
+    def tables(self) -> list[str]:
+        """CREATE TABLE statements."""
+        if len(self.keys) == 1:
+            return [self.ddl(f"CREATE TABLE R ({{keys}}, {_COLUMNS}, PRIMARY KEY ({{key}}))")]
+        return [
+            "CREATE TABLE Root (A INT64 NOT NULL, PRIMARY KEY (A))",
+            "CREATE TABLE Mid (A INT64 NOT NULL, B INT64 NOT NULL, PRIMARY KEY (A, B)) INTERLEAVE IN PARENT Root",
+            self.ddl(f"CREATE TABLE R ({{keys}}, {_COLUMNS}, PRIMARY KEY ({{key}})) INTERLEAVE IN PARENT Mid"),
+        ]
+
+    def key(self, number: int) -> dict[str, int]:
+        """Return the key of a row."""
+        return {"A": number} if len(self.keys) == 1 else {"A": number % 2, "B": 1, "C": number}
+
+
+LAYOUTS: Mapping[str, Layout] = {"flat": Layout(("A",)), "interleaved": Layout(("A", "B", "C"))}
+
+
+class Writer:
+    """Somebody who writes through one server: rows of their own, whose contents they know, and shared ones.
+
+    Shared rows are where a server that knows of an element meets one that does not.
+    """
+
+    def __init__(self, number: int, layout: Layout, case: Case, rng: random.Random, *, naughty: bool) -> None:
+        """``naughty``: now and then they try what the change forbids."""
+        self._base = 100 * (number + 1)
+        self._layout = layout
+        self._rng = rng
+        self._naughty = case.naughty if naughty else {}
+        self._children = any("Kid" in text for text in (*case.before, case.change))
+        self.pause_s = 0.1
+        self.rows: dict[int, dict[str, Any]] = {}
+        """What is in their own rows, by number."""
+        self.added = 0
+        """Increments of the counter that were acknowledged, and others that may have happened."""
+        self.perhaps = 0
+
+    def fresh(self, number: int, *, naughty: bool = True) -> dict[str, Any]:
+        """Make the values of a row."""
+        values: dict[str, Any] = {"V": self._rng.randrange(10), "U": number, "N": 0, "S": "short"}
+        values |= {"M": bytes([8, self._rng.randrange(100)]), "Z": 5}
+        if naughty and self._naughty and self._rng.random() < 0.1:
+            values |= self._naughty
+        return values
+
+    async def begin(self, conn: f1.aio.Connection) -> None:
+        """Insert the first rows."""
+        for number in range(self._base, self._base + 4):
+            self.rows[number] = self.fresh(number, naughty=False)
+            await conn.insert("R", self._layout.key(number) | self.rows[number])
+
+    async def run(self, conn: f1.aio.Connection, ended: asyncio.Event) -> None:
+        """Insert, update, delete and count, until it has ended. Raises INTERNAL; other errors are part of the game."""
+        while not ended.is_set():
+            number = self._base + self._rng.randrange(7)
+            try:
+                await self._once(conn, number)
+            except F1Error as error:
+                if error.code is Code.INTERNAL:
+                    raise
+                if error.ambiguous:
+                    await self._settle(conn, number)
+            await asyncio.sleep(self.pause_s * (0.5 + self._rng.random()))
+
+    async def _once(self, conn: f1.aio.Connection, number: int) -> None:
+        chosen = self._rng.random()
+        if chosen < 0.2:
+            await self._count(conn)
+        elif chosen < 0.5:
+            await self._share(conn, SHARED + self._rng.randrange(4))
+        elif chosen < 0.65 and self._children and number in self.rows:
+            await conn.upsert("Kid", self._layout.key(number) | {"D": self._rng.randrange(3), "V": number})
+        else:
+            await self._write(conn, number)
+
+    async def _share(self, conn: f1.aio.Connection, number: int) -> None:
+        key = self._layout.key(number)
+        if self._rng.random() < 0.4:
+            await conn.delete("R", tuple(key.values()))
+        else:
+            # Columns that are being renamed are named by none.
+            await conn.upsert("R", key | {name: v for name, v in self.fresh(number).items() if name != "Z"})
+
+    async def _write(self, conn: f1.aio.Connection, number: int) -> None:
+        key, values = self._layout.key(number), self.fresh(number)
+        if number not in self.rows:
+            await conn.insert("R", key | values)
+            self.rows[number] = values
+        elif self._rng.random() < 0.3:
+            await conn.delete("R", tuple(key.values()))
+            del self.rows[number]
+        else:
+            some = {name: values[name] for name in ("V", "U", "M", "S")}
+            await conn.update("R", key | some)
+            self.rows[number] = self.rows[number] | some
+
+    async def _count(self, conn: f1.aio.Connection) -> None:
+        key = self._layout.key(COUNTER)
+        try:
+            async with conn.transaction("optimistic") as tx:
+                row = await tx.get("R", tuple(key.values()), columns=["N"])
+                if row is None:
+                    raise AssertionError("the counter is gone")
+                await tx.update("R", key | {"N": row["N"] + 1})
+            self.added += 1
+        except F1Error as error:
+            self.perhaps += error.ambiguous
+            if error.code is Code.INTERNAL:
+                raise
+
+    async def _settle(self, conn: f1.aio.Connection, number: int) -> None:
+        """Find out what became of a write without an answer: nobody else writes this row."""
+        names = ["V", "U", "N", "S", "M"]
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                found = await conn.get("R", tuple(self._layout.key(number).values()), columns=names)
+                break
+            except F1Error:
+                continue
+        if found is None:
+            self.rows.pop(number, None)
+        else:
+            self.rows[number] = {name: plain(found[name]) for name in names} | {"Z": 5}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as it was written: messages as bytes."""
+    return value.SerializeToString() if hasattr(value, "SerializeToString") else value
