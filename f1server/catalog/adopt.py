@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from f1server.catalog import rewrites
 from f1server.catalog.schema import Check, Column, ElementState, ForeignKey, Index, LockColumn, Schema, Table
 from f1server.catalog.tables import NewId
 
@@ -101,4 +102,5 @@ def _same_locks(wanted: Sequence[LockColumn], known: Sequence[LockColumn], new_i
 
 
 def _definition(element: Index | ForeignKey | Check) -> object:
-    return replace(element, id=0, name=element.name.lower(), state=ElementState.PUBLIC)
+    bare = replace(element, id=0, name=element.name.lower(), state=ElementState.PUBLIC)
+    return replace(bare, sql=rewrites.canonical(bare.sql)) if isinstance(bare, Check) else bare

@@ -164,6 +164,10 @@ class _Parser(AlterParser):
         exists_ok = self.if_not_exists()
         at = self.here()
         name = "" if self.sees("ON") else self.relation("the name of an index")
+        renamed_from = ""
+        if self.accept("RENAMED"):
+            self.expect("FROM", "after RENAMED")
+            renamed_from = self.relation("the former name of the index")
         self.expect("ON", "and a table")
         table = self.relation("the name of a table")
         if self.accept("USING"):
@@ -180,7 +184,7 @@ class _Parser(AlterParser):
             raise self.wrong("an index has entries for all rows (no WHERE)")
         if not name:
             name = "_".join([table, *("_".join(column.path) for column in columns), "idx"])
-        return CreateIndex(name, table, tuple(columns), unique, local, storing, exists_ok, at)
+        return CreateIndex(name, table, tuple(columns), unique, local, storing, exists_ok, at, renamed_from)
 
     def _index_column(self) -> IndexColumn:
         at = self.here()

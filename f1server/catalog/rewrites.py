@@ -46,6 +46,17 @@ def check_with_table(sql: str, columns: Collection[str], old: str, new: str) -> 
     return rewritten if after is not None and after == before else None
 
 
+def canonical(check: str) -> str:
+    """Return a check in one way of writing: two texts for one may differ in layout, quotes and the case of names."""
+    query = _parsed(f"{_BEFORE}{check})")
+    if query is None:
+        return check
+    for identifier in query.find_all(exp.Identifier):
+        identifier.set("this", identifier.name.lower())
+        identifier.set("quoted", True)
+    return query.sql(dialect="postgres", comments=False)
+
+
 def view_uses(sql: str, column: str) -> bool:
     """May a view that reads a table depend on a column of this name? By its name, by * or by a natural join."""
     query = _parsed(sql)

@@ -151,6 +151,7 @@ class CreateIndex:
     storing: tuple[str, ...] = ()
     if_not_exists: bool = False
     at: Position = field(default=NOWHERE, compare=False)
+    renamed_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def build_table(schema: Schema, statement: CreateTable, table_id: int, new_id: N
 def _no_renames(at: Position) -> F1Error:
     return at.error(
         Code.FAILED_PRECONDITION,
-        "RENAMED FROM is not possible yet: rename with ALTER TABLE ... RENAME, then leave it out of the source",
+        "RENAMED FROM is for the sources of `f1 schema apply`; here: ALTER TABLE ... RENAME",
     )
 
 

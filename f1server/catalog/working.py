@@ -53,6 +53,11 @@ class WorkingSchema:
         """Create an index. Raises F1Error as :func:`f1server.catalog.compile.compile_statements`."""
         if statement.if_not_exists and self.find_index(statement.name) is not None:
             return
+        if statement.renamed_from:
+            raise statement.at.error(
+                Code.FAILED_PRECONDITION,
+                "RENAMED FROM is for the sources of `f1 schema apply`; here: ALTER INDEX ... RENAME",
+            )
         check_new_name(self.schema, statement.name, statement.at)
         table = tables.located(statement.at, lambda: self.schema.table(statement.table))
         parts = tuple(self._index_part(table, column) for column in statement.columns)

@@ -288,7 +288,7 @@ class _Round:
     def _table(self, before: Table, after: Table) -> None:
         self._change(Element(_TABLE, after.id, name=after.name), ElementClass.OPTIONAL, before.state, after.state)
         if options(before) != options(after):
-            self._at_once.append((EditTable(before, after), f"alter table {after.name}"))
+            self._at_once.append((EditTable(before, after), _altered("table", before, after, before.name, after.name)))
         for part in Part:
             self._elements(part, before, after)
         self._coverage(before, after)
@@ -324,7 +324,10 @@ class _Round:
                 self._new_elements[element] = AddElement(part, after.id, item)
             elif _without_state(known) != _without_state(item) and part is not Part.LOCK:
                 _check_kept(part, element, known, item)
-                self._at_once.append((EditElement(part, after.id, known, item), f"alter {element}"))
+                names = _name(part, before, known), _name(part, after, item)
+                self._at_once.append(
+                    (EditElement(part, after.id, known, item), _altered(_WORDS[part], known, item, *names))
+                )
             self._change(element, _class_of(part, item), _ABSENT if known is None else known.state, item.state)
         for number, item in had.items():
             if number not in has:
@@ -342,6 +345,18 @@ def _check_kept(part: Part, element: Element, known: Any, item: Any) -> None:
         kept = replace(kept, sql=item.sql)
     if part is not Part.COLUMN and kept != _without_state(item):
         raise F1Error(Code.INTERNAL, f"{element} has another definition and the same id")
+
+
+def _altered(word: str, before: Any, after: Any, old: str, new: str) -> str:
+    """Return what is done to an element that stays: it gets another name, or it is altered, or both."""
+    rename = f"rename {word} {old} to {after.name}" if before.name != after.name else ""
+    if isinstance(before, Table):
+        others = options(replace(before, name=after.name)) != options(after)
+    else:
+        others = _without_state(replace(before, name=after.name)) != _without_state(after)
+    # The condition of a check follows the names in it.
+    alter = f"alter {word} {new}" if others or not rename else ""
+    return ", ".join(text for text in (rename, alter) if text)
 
 
 def _describe(move: Move[Element]) -> str:

@@ -6,6 +6,7 @@ from f1common.errors import Code
 from f1server.catalog import ddl
 from f1server.catalog.adopt import adopt_ids
 from f1server.catalog.compile import compile_sources
+from f1server.catalog.renames import renamed, without_renames
 from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DropDatabase, SchemaStatement
 from f1server.catalog.tables import NewId
@@ -27,10 +28,12 @@ class Sources:
     def wanted(self, schema: Schema, new_id: NewId) -> Schema:
         """Return what ``schema`` is to become, with ids of its own for what is the same.
 
-        Raises F1Error as :func:`f1server.catalog.compile.compile_sources`.
+        Raises F1Error as :func:`f1server.catalog.compile.compile_sources` and
+        :func:`f1server.catalog.renames.renamed`.
         """
-        compiled = compile_sources(schema.database, self._statements, self._proto_files, _Draft())
-        return adopt_ids(schema, compiled, new_id)
+        statements = without_renames(self._statements)
+        compiled = compile_sources(schema.database, statements, self._proto_files, _Draft())
+        return adopt_ids(renamed(schema, self._statements, compiled), compiled, new_id)
 
     def draft(self, schema: Schema) -> Schema:
         """Return the same, with ids that are not drawn: the same ones each time for one schema. Raises the same."""

@@ -150,3 +150,20 @@ def test_a_reference_to_what_only_a_new_index_makes_unique() -> None:
     plan = with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
     assert found(plan) == [("dangling reference", "Named", 2)]
     assert plan.violations[0].examples[0] == ("(A) = (2)", "Other has no row for (S) = ('c')")
+
+
+def test_a_renamed_column_keeps_its_values_and_its_new_constraints_see_them() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(1, 4)])
+        wanted = "A INT64 NOT NULL, W INT64 NOT NULL RENAMED FROM V, S STRING, PRIMARY KEY (A), CHECK (W < 3)"
+        plan = await plan_change(db.conn.session, sources(wanted))
+        assert plan.steps[0].at_once == ["rename column R.V to W"]
+        assert not plan.losses
+        assert found(plan) == [("check", "R_check", 1)]
+        assert plan.violations[0].examples == [("(A) = (3)", "CHECK (W < 3) is false")]
+        await db.conn.execute("UPDATE R SET V = 0 WHERE A = 3")
+        await refused_iff_violated(db, sources(wanted), await plan_change(db.conn.session, sources(wanted)))
+        assert await db.rows("SELECT A, W FROM R ORDER BY A") == [(1, 1), (2, 2), (3, 0)]
+        assert not (await plan_change(db.conn.session, sources(wanted))).steps
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
