@@ -36,10 +36,31 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     broadcast_rows: Annotated[
         int, Meta(ge=0, le=10_000_000, description="A side of a join with no more rows may go to every slave.")
     ] = 10_000
+    reorganise_slowdown_percent: Annotated[
+        int,
+        Meta(ge=1, le=1_000, description="How much slower users may be served while a schema change works on rows."),
+    ] = 5
+    reorganise_min_rows_per_s: Annotated[
+        int,
+        Meta(ge=1, le=10_000_000, description="How many rows a schema change works on in any case, so that it ends."),
+    ] = 2_000
+    reorganise_max_rows_per_s: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="How many rows a schema change works on at most.")
+    ] = 50_000
     force_join: Annotated[
         Literal["none", "broadcast", "repartition"],
         Meta(description="For tests: how distributed joins are made wherever that is possible."),
     ] = "none"
+
+    def __post_init__(self) -> None:
+        """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
+        relate(
+            (
+                f"f1server.reorganise_max_rows_per_s ({self.reorganise_max_rows_per_s}) must not be below "
+                f"f1server.reorganise_min_rows_per_s ({self.reorganise_min_rows_per_s})",
+                self.reorganise_max_rows_per_s >= self.reorganise_min_rows_per_s,
+            )
+        )
 
 
 class MasterSection(Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from f1server.schemachange.jobs import JobStore
 from f1server.schemachange.planner import SchemaPlanner
 from f1server.schemachange.reorganiser import Reorganiser
 from f1server.schemachange.survey import Surveyor
+from f1server.schemachange.throttle import ThrottleOptions
 from f1server.service import F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner
@@ -55,7 +56,10 @@ class F1Process:
         """``address`` is where other f1servers reach this one; ``inline``: no threads (the simulator has none)."""
         self._channels = channels
         storage = [server.address for server in config.cluster.servers]
-        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels, zone=config.server.zone)
+        zone = config.server.zone
+        self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels, zone=zone)
+        self._background = SpanClient(storage, clock=clock, rng=rng, channels=channels, zone=zone, background=True)
+        """For work that nobody waits for."""
         self.pool = SlavePool(
             config.cluster.master, server=config.server.name, clock=clock, channels=channels, rng=rng, metrics=metrics
         )
@@ -63,7 +67,7 @@ class F1Process:
         self.leases = SchemaLeases(
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
         )
-        self._changes = self._make_changes(clock)
+        self._changes = self._make_changes(config, clock)
         self._keeping: asyncio.Task[None] | None = None
         self._sql = SqlRunner(
             self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
@@ -101,11 +105,17 @@ class F1Process:
         """Set when the default database can be used."""
         self._opening: asyncio.Task[None] | None = None
 
-    def _make_changes(self, clock: Clock) -> SchemaChanges:
+    def _make_changes(self, config: Config, clock: Clock) -> SchemaChanges:
+        section = config.f1server
         work = Reorganiser(
-            self.client,
+            self._background,
             self.leases,
             lambda: self._sql.evaluators(),
+            options=ThrottleOptions(
+                section.reorganise_slowdown_percent / 100,
+                section.reorganise_min_rows_per_s,
+                section.reorganise_max_rows_per_s,
+            ),
             now_s=lambda: clock.sample().boot_us / 1e6,
             sleep=asyncio.sleep,
         )
@@ -155,6 +165,7 @@ class F1Process:
         await self.pool.close()
         await self.leases.close()
         await self._sql.close()
+        await self._background.close()
         await self.client.close()
 
 

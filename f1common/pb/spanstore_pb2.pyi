@@ -72,10 +72,11 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "group", "timeout_ms", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub", "oldest_prepared")
+    __slots__ = ("id", "group", "timeout_ms", "background", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub", "oldest_prepared")
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
     LOCK_READ_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +99,7 @@ class Request(_message.Message):
     id: int
     group: int
     timeout_ms: int
+    background: bool
     read: Read
     lock_read: LockRead
     commit: Commit
@@ -117,11 +119,12 @@ class Request(_message.Message):
     change_members: ChangeMembers
     scrub: Scrub
     oldest_prepared: OldestPrepared
-    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPrepared, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., background: _Optional[bool] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPrepared, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "move", "move_export", "members", "scrub", "oldest_prepared")
+    __slots__ = ("id", "foreground", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "move", "move_export", "members", "scrub", "oldest_prepared")
     ID_FIELD_NUMBER: _ClassVar[int]
+    FOREGROUND_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +140,7 @@ class Response(_message.Message):
     SCRUB_FIELD_NUMBER: _ClassVar[int]
     OLDEST_PREPARED_FIELD_NUMBER: _ClassVar[int]
     id: int
+    foreground: Foreground
     error: _types_pb2.Error
     read: ReadReply
     commit: CommitReply
@@ -151,7 +155,19 @@ class Response(_message.Message):
     members: MembersReply
     scrub: ScrubReply
     oldest_prepared: OldestPreparedReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPreparedReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., foreground: _Optional[_Union[Foreground, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPreparedReply, _Mapping]] = ...) -> None: ...
+
+class Foreground(_message.Message):
+    __slots__ = ("reads", "read_us", "commits", "commit_us")
+    READS_FIELD_NUMBER: _ClassVar[int]
+    READ_US_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_US_FIELD_NUMBER: _ClassVar[int]
+    reads: float
+    read_us: float
+    commits: float
+    commit_us: float
+    def __init__(self, reads: _Optional[float] = ..., read_us: _Optional[float] = ..., commits: _Optional[float] = ..., commit_us: _Optional[float] = ...) -> None: ...
 
 class RangeRead(_message.Message):
     __slots__ = ("start", "end", "limit", "reverse")

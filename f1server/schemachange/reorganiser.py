@@ -14,8 +14,7 @@ changed.
 Each batch commits under the lease of its server on the schema, as users' commits do. So an owner of a change that stood
 still while another one finished it, and while the next change dropped what this one made, leaves nothing behind.
 
-Between two batches the reorganiser rests for as long as the last one took, so that users find at most half of a server
-busy with it.
+All of it is done as fast as users do not notice (:mod:`f1server.schemachange.throttle`).
 """
 
 import asyncio
@@ -31,9 +30,11 @@ from f1server.rows.keys import split_row_key, table_span
 from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.diff import Element
 from f1server.schemachange.edits import Part
+from f1server.schemachange.pacing import Paced
 from f1server.schemachange.plan import Task
 from f1server.schemachange.states import Work
 from f1server.schemachange.tablework import TableWork, by_table, find
+from f1server.schemachange.throttle import ThrottleOptions
 from f1server.schemachange.validation import RowEvaluators
 from f1server.schemachange.walk import Walk, Walker, Watch
 from spanstore.client import KeyRange, SpanClient, Write
@@ -43,8 +44,6 @@ __all__ = ["Reorganiser", "RowEvaluators", "Watch"]
 _CHUNK = 200
 _PAGE = 2_000
 _LANES = 4
-_REST = 1.0
-"""How long to rest after a batch, as a part of the time that it took."""
 
 
 class Reorganiser:
@@ -56,15 +55,16 @@ class Reorganiser:
         leases: SchemaLeases,
         evaluators: Callable[[], RowEvaluators],
         *,
+        options: ThrottleOptions,
         now_s: Callable[[], float],
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """``now_s`` measures time, ``evaluators`` is asked when rows are at hand."""
+        """``client`` is a background one; ``now_s`` measures time; ``evaluators`` is asked when rows are at hand."""
         self._client = client
         self._leases = leases
         self._evaluators = evaluators
-        self._now_s = now_s
         self._sleep = sleep
+        self._pace = Paced(client, options, now_s, sleep)
 
     async def has_rows(self, schema: Schema, table: Table, column: Column | None = None) -> bool:
         """Is there any row of ``table``, with a value in ``column`` if one is given?"""
@@ -98,8 +98,7 @@ class Reorganiser:
 
         async def walk(start: bytes, end: bytes) -> None:
             async with lanes:
-                pace = _Rest(self._now_s, self._sleep)
-                walker = Walker(self._client, self._evaluators, lambda: self._fence(schema), pace, self._sleep)
+                walker = Walker(self._client, self._evaluators, lambda: self._fence(schema), self._pace, self._sleep)
                 await walker.walk(Walk(schema, work, start, end, snapshot), watch)
 
         walks = [asyncio.create_task(walk(start, end)) for start, end, _ in pieces]
@@ -162,12 +161,16 @@ class Reorganiser:
                 chunk.append(Write(key, None))
                 size += len(key) + len(value)
             if len(chunk) == _CHUNK:
-                await self._client.commit(chunk)
-                await watch(len(chunk), size)
+                await self._commit(chunk, size, watch)
                 chunk, size = [], 0
         if chunk:
-            await self._client.commit(chunk)
-            await watch(len(chunk), size)
+            await self._commit(chunk, size, watch)
+
+    async def _commit(self, writes: Sequence[Write], size: int, watch: Watch) -> None:
+        await self._pace.begin(len(writes))
+        await self._client.commit(writes)
+        self._pace.end(len(writes))
+        await watch(len(writes), size)
 
     # ------------------------------------------------------------------ reading
 
@@ -186,25 +189,6 @@ class Reorganiser:
             if len(rows) < _PAGE:
                 return
             start = rows[-1].key + b"\x01"
-
-
-class _Rest:
-    """Rests after each batch for as long as it took."""
-
-    def __init__(self, now_s: Callable[[], float], sleep: Callable[[float], Awaitable[object]]) -> None:
-        self._now_s = now_s
-        self._sleep = sleep
-        self._began_s = now_s()
-        self._ended_s = self._began_s
-
-    async def begin(self, rows: int) -> None:
-        """Rest."""
-        await self._sleep(_REST * (self._ended_s - self._began_s))
-        self._began_s = self._ended_s = self._now_s()
-
-    def end(self, rows: int) -> None:
-        """Note how long it took."""
-        self._ended_s = self._now_s()
 
 
 def _is_of(schema: Schema, key: bytes, tables: set[int], codes: set[int]) -> bool:

@@ -1,6 +1,7 @@
 """The storage tier as its users see it: the only package of spanstore that upper tiers import."""
 
 from spanstore.client.client import SpanClient
+from spanstore.client.foreground import ForegroundLoad
 from spanstore.client.pinning import Pins
 from spanstore.client.scanning import Scan, ScanColumn, ScanOperator, ScanPredicate, ScanSource, TableRows
 from spanstore.client.sketching import Segment, Sketch, TableCount
@@ -28,6 +29,7 @@ __all__ = [
     "ExpectExists",
     "ExpectUnchanged",
     "ExpectVersion",
+    "ForegroundLoad",
     "KeyRange",
     "NoNewer",
     "Pin",

@@ -17,6 +17,7 @@ from f1common.rpc.backoff import Backoff
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_rpc
 from spanstore.client import reading, twophase
+from spanstore.client.foreground import ForegroundLoad
 from spanstore.client.pinning import Pins
 from spanstore.client.router import Router
 from spanstore.client.scanning import Scan, ScanColumn, ScanPredicate, ScanSpec, SketchSpec, TableRows
@@ -58,17 +59,19 @@ class SpanClient:
         rng: random.Random,
         channels: ChannelCache | None = None,
         zone: str = "",
+        background: bool = False,
     ) -> None:
         """Take some spanservers' addresses. ``clock`` must be within its bound: reads of several groups rest on it.
 
         ``rng`` gives commit ids, so outside the simulator it must never repeat itself: ``random.SystemRandom()``.
         ``zone`` is where this client runs: reads that any replica can answer go to one in that zone first.
+        ``background``: nobody waits for what it does, and :meth:`foreground` tells how those are served that wait.
         """
         self._own_channels = channels is None
         self._channels = channels if channels is not None else ChannelCache()
         self._clock = clock
         self._rng = rng
-        self._router = Router(addresses, channels=self._channels, rng=rng, zone=zone)
+        self._router = Router(addresses, channels=self._channels, rng=rng, zone=zone, background=background)
         self._zone = zone
         self._near_ts = 0  # near replicas have said that they can answer here
         self._tasks: set[asyncio.Task[None]] = set()
@@ -351,6 +354,10 @@ class SpanClient:
         change = pb.ChangeMembers(step=step, name=name, version=version, home=home)
         response = await self._router.send(group, lambda: pb.Request(change_members=change), timeout_s)
         return response.members
+
+    def foreground(self) -> ForegroundLoad:
+        """Return how users are served, as the last answers to this client said; one that is in the background only."""
+        return self._router.foreground.load()
 
     def groups(self) -> set[int]:
         """Return the numbers of all groups, once the range map is known."""

@@ -18,6 +18,7 @@ from f1common.rpc.backoff import Backoff
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_wire
 from f1common.rpc.streams import RequestStream
+from spanstore.client.foreground import Foreground
 from spanstore.placement.range_map import Range, RangeMap
 
 PROTOCOL_VERSION = 2
@@ -58,8 +59,18 @@ class _Map:
 class Router:
     """Shared by everything that one client does."""
 
-    def __init__(self, addresses: Sequence[str], *, channels: ChannelCache, rng: random.Random, zone: str = "") -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        channels: ChannelCache,
+        rng: random.Random,
+        zone: str = "",
+        background: bool = False,
+    ) -> None:
         """Take the addresses of one or more spanservers to begin with. Nothing is sent before the first request.
+
+        ``background``: nobody waits for what is asked.
 
         ``zone`` is where the client runs: of the replicas that can answer, one in it is asked first.
         """
@@ -74,6 +85,9 @@ class Router:
         self._leaders: dict[int, str] = {}
         self._shunned_until: dict[str, float] = {}
         self._refreshing: asyncio.Task[_Map] | None = None
+        self._background = background
+        self.foreground = Foreground(lambda: asyncio.get_running_loop().time())
+        """How users are served, as the answers tell if this is in the background."""
 
     # ------------------------------------------------------------------ the map
 
@@ -316,7 +330,10 @@ class Router:
         return address
 
     async def _call(self, address: str, request: pb.Request, timeout_s: float) -> pb.Response:
+        request.background = self._background
         response = await self._stream(address).call(request, timeout_s)
+        if response.HasField("foreground"):
+            self.foreground.hear(address, response.foreground)
         if response.WhichOneof("body") == "error":
             e = response.error
             raise error_from_wire(e.code, e.message, e.retryable, e.ambiguous, dict(e.details))

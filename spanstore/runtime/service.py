@@ -20,6 +20,7 @@ from spanstore.group.outbox import Ticket
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
 from spanstore.runtime.birth import Hello
+from spanstore.runtime.foreground import ForegroundMeter
 from spanstore.runtime.peers import VERSION_REACH
 from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.spanserver import SpanServer
@@ -76,6 +77,7 @@ class SpanServicer(stubs.SpanServerServicer):
         self._version = versions.mine
         self._source = source
         self._installing = installing
+        self._foreground = ForegroundMeter()
         self._scrubber = scrubber
 
     @maps_errors
@@ -104,9 +106,39 @@ class SpanServicer(stubs.SpanServerServicer):
             reply(pb.Response(id=request_id, scrub=self._scrub(request.scrub)))
             return
         timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
-        deadline_us = self._clock.sample().boot_us + timeout_ms * 1000
-        ticket = Ticket(request_from_pb(request), lambda answer: reply(answer_to_pb(request_id, answer)), deadline_us)
+        arrived_us = self._clock.sample().boot_us
+        answer_with = self._in_background(reply) if request.background else self._measured(request, arrived_us, reply)
+        ticket = Ticket(
+            request_from_pb(request),
+            lambda answer: answer_with(answer_to_pb(request_id, answer)),
+            arrived_us + timeout_ms * 1000,
+        )
         self._server.submit(request.group, ticket, request.ByteSize())
+
+    def _measured(
+        self, request: pb.Request, arrived_us: int, reply: Callable[[pb.Response], None]
+    ) -> Callable[[pb.Response], None]:
+        """Return ``reply``, which also notes how long a user waited for it."""
+        kind = request.WhichOneof("body") or ""
+
+        def noted(response: pb.Response) -> None:
+            now_us = self._clock.sample().boot_us
+            self._foreground.add(kind, now_us - arrived_us, now_us)
+            reply(response)
+
+        return noted
+
+    def _in_background(self, reply: Callable[[pb.Response], None]) -> Callable[[pb.Response], None]:
+        """Return ``reply``, which also tells how users are served."""
+
+        def telling(response: pb.Response) -> None:
+            meter = self._foreground
+            meter.settle(self._clock.sample().boot_us)
+            response.foreground.reads, response.foreground.read_us = meter.reads.count, meter.reads.mean_us
+            response.foreground.commits, response.foreground.commit_us = meter.commits.count, meter.commits.mean_us
+            reply(response)
+
+        return telling
 
     @maps_errors
     async def Peer(self, request_iterator: Any, context: Any) -> None:

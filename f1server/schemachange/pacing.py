@@ -1,0 +1,36 @@
+"""The pace of walks: a batch waits as long as the throttle says, by how the storage tier serves users just now."""
+
+from collections.abc import Awaitable, Callable
+
+from f1server.schemachange.throttle import Figures, Throttle, ThrottleOptions
+from spanstore.client import SpanClient
+
+__all__ = ["Paced"]
+
+
+class Paced:
+    """A :class:`f1server.schemachange.walk.Pace` for all walks of one process together."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        options: ThrottleOptions,
+        now_s: Callable[[], float],
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        """``client``: the one that the walks use, which must work in the background."""
+        self._client = client
+        self._throttle = Throttle(options)
+        self._now_s = now_s
+        self._sleep = sleep
+
+    async def begin(self, rows: int) -> None:
+        """Wait until a batch of so many rows or entries may begin."""
+        load = self._client.foreground()
+        figures = Figures(load.reads, load.read_us, load.commits, load.commit_us)
+        wait_s = self._throttle.wait_s(rows, figures, self._now_s())
+        if wait_s > 0:
+            await self._sleep(wait_s)
+
+    def end(self, rows: int) -> None:
+        """The batch has ended."""

@@ -1,0 +1,97 @@
+"""The pace of the reorganiser over a simulated plant: servers whose users wait the longer, the more is done."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from f1server.schemachange.throttle import Figures, Throttle, ThrottleOptions
+
+OPTIONS = ThrottleOptions(slowdown=0.05, min_rate=1_000, max_rate=40_000)
+BATCH = 100
+READS, COMMITS = 75.0, 25.0
+
+Slowdown = Callable[[float, float], float]
+"""By what factor users wait longer, from the time and the rows a second that are worked on."""
+
+
+class Plant:
+    """Servers and their users. Figures are averages over the last second or so, as the servers tell them."""
+
+    def __init__(self, slowdown: Slowdown, *, users: float = 1.0, noise: float = 0.0) -> None:
+        self.slowdown = slowdown
+        self.users = users
+        self.noise = noise
+        self.rng = random.Random(1)
+        self.now_s = 100.0
+        self.done: list[tuple[float, int]] = []
+        self.suffered: list[float] = []
+
+    def rate(self, window_s: float = 0.7) -> float:
+        return sum(rows for at, rows in self.done[-2_000:] if at > self.now_s - window_s) / window_s
+
+    def figures(self) -> Figures:
+        factor = self.slowdown(self.now_s, self.rate()) * (1 + self.rng.uniform(-self.noise, self.noise))
+        self.suffered.append(factor)
+        return Figures(READS * self.users, 500 * factor, COMMITS * self.users, 4_000 * factor)
+
+    def run(self, throttle: Throttle, seconds: float) -> float:
+        """Work for a while; return the rows a second over all of it."""
+        end_s, first = self.now_s + seconds, len(self.done)
+        while self.now_s < end_s:
+            self.now_s += throttle.wait_s(BATCH, self.figures(), self.now_s) + 0.001
+            self.done.append((self.now_s, BATCH))
+        return sum(rows for _, rows in self.done[first:]) / seconds
+
+
+def linear(per_row: float) -> Slowdown:
+    return lambda _, rate: 1 + per_row * rate
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_users_are_slowed_down_by_no_more_than_is_allowed(noise: float) -> None:
+    """At 8,000 rows a second they wait 5 % longer: it settles around that, or below if the figures are uncertain."""
+    plant = Plant(linear(0.05 / 8_000), noise=noise)
+    throttle = Throttle(OPTIONS)
+    plant.run(throttle, 120)
+    plant.suffered.clear()
+    rate = plant.run(throttle, 300)
+    assert sum(plant.suffered) / len(plant.suffered) < 1.06
+    assert (5_000 if not noise else 1_000) < rate < 9_000
+
+
+def test_without_users_it_works_as_fast_as_it_may() -> None:
+    plant = Plant(linear(1.0), users=0.0)
+    throttle = Throttle(OPTIONS)
+    plant.run(throttle, 20)
+    assert throttle.rate == OPTIONS.max_rate
+
+
+def test_it_ends_however_much_users_suffer() -> None:
+    plant = Plant(linear(1.0))
+    throttle = Throttle(OPTIONS)
+    plant.run(throttle, 20)
+    assert plant.run(throttle, 200) >= 0.97 * OPTIONS.min_rate
+
+
+def test_it_gives_way_within_seconds_when_users_come() -> None:
+    plant = Plant(linear(0.05 / 8_000), users=0.0)
+    throttle = Throttle(OPTIONS)
+    plant.run(throttle, 30)
+    assert throttle.rate == OPTIONS.max_rate
+    plant.users = 1.0
+    plant.run(throttle, 30)
+    assert plant.run(throttle, 60) < 9_000
+
+
+def test_that_users_wait_longer_for_reasons_of_their_own_is_not_taken_for_its_doing() -> None:
+    """At a time when everything takes twice as long, whatever is done, the figure at rest does so too."""
+    plant = Plant(lambda now_s, rate: (2.0 if now_s > 200 else 1.0) * (1 + 0.05 / 8_000 * rate))
+    throttle = Throttle(OPTIONS)
+    plant.run(throttle, 160)
+    assert plant.run(throttle, 300) > 5_000
+
+
+def test_the_bounds_are_shared_among_workers() -> None:
+    shared = OPTIONS.shared(4)
+    assert (shared.min_rate, shared.max_rate, shared.slowdown) == (250, 10_000, 0.05)
