@@ -472,6 +472,8 @@ def _job_to_pb(job: Job) -> pb.SchemaJob:
         left_ms=job.left_ms,
         step_number=job.step_number,
         steps=job.steps,
+        ended_ts=job.ended_ts,
+        worked_rows=job.worked_rows,
         created_ts=job.created_ts,
         error=job.error,
         no_return=job.no_return,

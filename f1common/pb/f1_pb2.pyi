@@ -600,7 +600,7 @@ class SchemaJobsReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[SchemaJob, _Mapping]]] = ...) -> None: ...
 
 class SchemaJob(_message.Message):
-    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return", "rows_total", "bytes", "left_ms", "step_number", "steps")
+    __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return", "rows_total", "bytes", "left_ms", "step_number", "steps", "ended_ts", "worked_rows")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -615,6 +615,8 @@ class SchemaJob(_message.Message):
     LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     STEP_NUMBER_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_TS_FIELD_NUMBER: _ClassVar[int]
+    WORKED_ROWS_FIELD_NUMBER: _ClassVar[int]
     number: int
     what: str
     state: str
@@ -629,7 +631,9 @@ class SchemaJob(_message.Message):
     left_ms: int
     step_number: int
     steps: int
-    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ..., rows_total: _Optional[int] = ..., bytes: _Optional[int] = ..., left_ms: _Optional[int] = ..., step_number: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+    ended_ts: int
+    worked_rows: int
+    def __init__(self, number: _Optional[int] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., owner: _Optional[str] = ..., step: _Optional[str] = ..., rows: _Optional[int] = ..., created_ts: _Optional[int] = ..., error: _Optional[str] = ..., no_return: _Optional[bool] = ..., rows_total: _Optional[int] = ..., bytes: _Optional[int] = ..., left_ms: _Optional[int] = ..., step_number: _Optional[int] = ..., steps: _Optional[int] = ..., ended_ts: _Optional[int] = ..., worked_rows: _Optional[int] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ()

@@ -44,7 +44,9 @@ from f1server.schemachange.edits import (
 from f1server.schemachange.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
 from f1server.schemachange.states import Coverage, ElementClass, State, Work
 
-__all__ = ["Element", "Step", "plan_steps"]
+__all__ = ["Element", "Step", "plan_steps", "summary"]
+
+_SHOWN = 5
 
 _ABSENT, _PUBLIC = ElementState.ABSENT, ElementState.PUBLIC
 _WORDS = {
@@ -117,6 +119,15 @@ def plan_steps(old: Schema, new: Schema) -> list[Step]:
     for before, after in pairwise(stops):
         steps += _Round(before, after).steps()
     return _with_views(steps, old, new)
+
+
+def summary(steps: Sequence[Step]) -> str:
+    """Return what some steps do, in some words: ``+ index ByName, - column R.V, rename table A to B and 3 more``."""
+    goals = {move.element: move for step in steps for move in step.moves}
+    texts = [text for step in steps for text in step.at_once]
+    texts += [f"{'-' if move.after is _ABSENT else '+'} {element}" for element, move in goals.items()]
+    shown, rest = texts[:_SHOWN], len(texts) - _SHOWN
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
 # ------------------------------------------------------------------ rounds

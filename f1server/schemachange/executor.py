@@ -29,7 +29,7 @@ from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
 from f1server.catalog.tables import NewId
-from f1server.schemachange.diff import Element, Step, plan_steps
+from f1server.schemachange.diff import Element, Step, plan_steps, summary
 from f1server.schemachange.edits import advance
 from f1server.schemachange.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
 from f1server.schemachange.ownership import GaveUp, Lost, Owner, Paused, Turned
@@ -157,7 +157,7 @@ class SchemaChanges:
         if not allow_data_loss:
             await self._refuse_loss(current, planned)
         allowed = None if allow_data_loss else losing
-        return await self._change(database, sources.wanted, "sources", may_drop=allowed)
+        return await self._change(database, sources.wanted, f"sources: {summary(planned)}", may_drop=allowed)
 
     async def _refuse_loss(self, schema: Schema, steps: Sequence[Step]) -> None:
         full = []
@@ -396,6 +396,7 @@ class SchemaChanges:
     async def _reorganise(self, owner: Owner, schema: Schema, tasks: Sequence[Task[Element]]) -> None:
         """Do the work on data. What may fail comes first; from the first removal on there is no way back."""
         owner.rows = owner.bytes = 0
+        began_us = self._clock.sample().boot_us
 
         async def watch(rows: int, size: int) -> None:
             owner.rows += rows
@@ -412,7 +413,11 @@ class SchemaChanges:
                 await owner.update(no_return=True)
             owner.step = "removes: " + ", ".join(str(task.element) for task in removals)
             await self._work.run(schema, removals, watch)
-        await owner.update(reorganised=schema.version)
+        await owner.update(
+            reorganised=schema.version,
+            worked_rows=owner.job.worked_rows + owner.rows,
+            worked_ms=owner.job.worked_ms + (self._clock.sample().boot_us - began_us) // 1000,
+        )
 
     async def _failed(self, owner: Owner, error: F1Error) -> None:
         """Decide what an error means: try again, go back, or give up. Raises Lost."""
@@ -432,7 +437,7 @@ class SchemaChanges:
 
     async def _finish(self, owner: Owner, end: Job) -> None:
         """Move the row to the log. Raises Lost."""
-        ended = replace(end, step="", order=Order.NONE)
+        ended = replace(end, step="", order=Order.NONE, ended_ts=self._clock.sample().tt.latest)
         while True:
             try:
                 await self._jobs.end(owner.row, ended)

@@ -62,7 +62,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     elements may be gone, so that it only goes on. ``step`` says what it does or waits for, ``rows`` how many rows it
     has worked on under the current version, ``bytes`` how many those have. ``rows_total`` is an estimate of how many
     there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
-    versions, as they are planned, is the one that it is at; 0 of 0 while it goes back.
+    versions, as they are planned, is the one that it is at; 0 of 0 while it goes back. ``worked_rows`` were worked on
+    in ``worked_ms``, under all versions: so fast is a change on these machines.
     """
 
     number: int
@@ -86,6 +87,9 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     left_ms: int = 0
     step_number: int = 0
     steps: int = 0
+    ended_ts: int = 0
+    worked_rows: int = 0
+    worked_ms: int = 0
 
     @property
     def ended(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
+from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1server.catalog.schema import Schema, Table
 from f1server.catalog.store import LeaseRow, SchemaStore
@@ -16,12 +17,12 @@ from f1server.rows.layout import layout
 from f1server.schemachange.advice import advice
 from f1server.schemachange.diff import Step, plan_steps
 from f1server.schemachange.edits import advance
-from f1server.schemachange.jobs import JobStore
+from f1server.schemachange.jobs import Job, JobStore
 from f1server.schemachange.sources import Sources
 from f1server.schemachange.survey import Only, Probe, Survey, Surveyor, probe_of
 from spanstore.client import KeyRange, SpanClient
 
-__all__ = ["Files", "PlannedChange", "SchemaPlanner", "Size"]
+__all__ = ["Files", "PlannedChange", "SchemaPlanner", "Size", "rows_per_s"]
 
 _KEYS_PER_PART = 20_000
 _KEYS_PER_SEGMENT = 10_000
@@ -29,9 +30,17 @@ _PIN_S = 600.0
 _KEPT = 4
 _ROWS_PER_S = 4_000
 """Rows a second that a change works on, where nobody has seen one at work."""
+_ENOUGH_ROWS, _LAST = 1_000, 3
 
 Files = tuple[tuple[str, str], ...]
 """(name, text) of sources."""
+
+
+def rows_per_s(ended: Sequence[Job]) -> int:
+    """Return how many rows a second the last changes of a database have worked on, those that took a while."""
+    known = [job for job in ended if job.worked_rows >= _ENOUGH_ROWS and job.worked_ms > 0][-_LAST:]
+    rows, taken_ms = sum(job.worked_rows for job in known), sum(job.worked_ms for job in known)
+    return max(1, rows * 1000 // taken_ms) if taken_ms else _ROWS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class PlannedChange:
     warnings: tuple[str, ...] = ()
     holders: tuple[LeaseRow, ...] = ()
     rows_per_s: int = _ROWS_PER_S
+    """How many rows work on data gets through in a second, as far as it is known."""
     timestamp: int = 0
     pin: str = ""
     parts: tuple[Part, ...] = ()
@@ -108,7 +118,8 @@ class SchemaPlanner:
             warnings.append(
                 f"schema change {number} is {state}: another one has to wait for it, and is planned anew then"
             )
-        planned = PlannedChange(schema, after, steps, sizes, tuple(warnings), holders)
+        rate = rows_per_s(await self._jobs.log(database))
+        planned = PlannedChange(schema, after, steps, sizes, tuple(warnings), holders, rate)
         if not (data and parts):
             return planned
         pin = f"plan-{new_id(self._rng).hex()}"
@@ -132,9 +143,13 @@ class SchemaPlanner:
     ) -> Survey:
         """Look at a part of what :meth:`plan` has fixed, with the same sources; it may be done again.
 
-        Raises as :meth:`plan`, and SNAPSHOT_TOO_OLD if the pin was not kept.
+        Raises as :meth:`plan`, INVALID_ARGUMENT for a part of another plan, SNAPSHOT_TOO_OLD if the pin was not kept.
         """
+        if timestamp <= 0:
+            raise F1Error(Code.INVALID_ARGUMENT, "a part of a plan is looked at as of the plan's timestamp")
         probe = await self._probe(database, sql, protos, timestamp)
+        if part.table_id not in {root.id for root in probe.roots()}:
+            raise F1Error(Code.INVALID_ARGUMENT, "a part that this change has nothing to do with; plan the change anew")
         return await self._surveyor.look(probe, part, timestamp, examples=examples, only=only)
 
     async def _probe(self, database: str, sql: Files, protos: Files, timestamp: int) -> Probe:

@@ -327,8 +327,13 @@ def _take_reference(
     _digest(survey, of, reference.key, row, text, only)
 
 
+def digest_of(key: bytes) -> bytes:
+    """Return the digest of the key of an entry."""
+    return hashlib.blake2b(key, digest_size=DIGEST_BYTES).digest()
+
+
 def _digest(survey: Survey, of: Wanted, key: bytes, row: CheckedRow, text: Callable[[], str], only: Only) -> None:
-    digest = hashlib.blake2b(key, digest_size=DIGEST_BYTES).digest()
+    digest = digest_of(key)
     if only is None:
         survey.digests.setdefault(of, bytearray()).extend(digest)
     elif digest in only.get(of.id, ()):

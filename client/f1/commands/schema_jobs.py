@@ -16,7 +16,7 @@ from f1 import aio
 from f1.commands.options import DatabaseOption, HostOption, hosts_of
 from f1common.pb import f1_pb2 as pb
 
-__all__ = ["is_running", "progress_of", "register"]
+__all__ = ["duration", "is_running", "progress_of", "register"]
 
 
 class Format(Enum):
@@ -44,7 +44,7 @@ def jobs(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the change that runs: what it does or waits for, who carries it out, how many rows it has worked on."""
-    _print([job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)], form)
+    show([job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)], form)
 
 
 def history(
@@ -53,7 +53,7 @@ def history(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the last hundred changes, oldest first."""
-    _print(_ask(host, database, pb.SchemaJobs()), form)
+    show(_ask(host, database, pb.SchemaJobs()), form)
 
 
 def pause(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
@@ -88,20 +88,34 @@ def _ask(host: str | None, database: str | None, order: pb.SchemaJobs) -> list[p
         return runner.run(work())
 
 
-def _print(found: list[pb.SchemaJob], form: Format) -> None:
+def show(found: list[pb.SchemaJob], form: Format) -> None:
+    """Print changes."""
     if form is Format.json:
         typer.echo(json.dumps([_document(job) for job in found], indent=2))
         return
+    if not found:
+        typer.echo("No schema change runs or is remembered.")
+        return
     table = Table(box=None, pad_edge=False)
-    for column in ("change", "begun", "what", "state", "at", "rows", ""):
-        table.add_column(column, justify="right" if column in ("change", "rows") else "left")
+    for column in ("change", "begun", "took", "state", "what", "rows", "at"):
+        table.add_column(column, justify="right" if column in ("change", "took") else "left", overflow="fold")
     for job in found:
         begun = datetime.fromtimestamp(job.created_ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        note = job.error or job.step
-        cells = (str(job.number), begun, job.what, job.state, job.owner, progress_of(job), note)
-        table.add_row(*map(escape, cells))
+        took = duration((job.ended_ts - job.created_ts) / 1e6) if job.ended_ts else ""
+        rows = progress_of(job) or (f"{job.worked_rows:,}" if job.worked_rows else "")
+        table.add_row(*map(escape, (str(job.number), begun, took, job.state, job.what, rows, _at(job))))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def _at(job: pb.SchemaJob) -> str:
+    """Return what a change does and where, or why it failed."""
+    if not is_running(job):
+        return job.error
+    place = f"step {job.step_number} of {job.steps}: " if job.steps else ""
+    by = f" (carried out by {job.owner})" if job.owner else ""
+    failing = f", since: {job.error}" if job.error else ""
+    return f"{place}{job.step or 'begins'}{by}{failing}"
 
 
 def progress_of(job: pb.SchemaJob) -> str:
@@ -115,6 +129,15 @@ def progress_of(job: pb.SchemaJob) -> str:
         minutes, seconds = divmod(-(-job.left_ms // 1000), 60)
         text += f", {minutes}:{seconds:02d} left"
     return text
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: 3 s, 4:05 min, 2:30 h."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours}:{minutes_left:02d} h" if hours else f"{minutes}:{rest:02d} min"
 
 
 def _document(job: pb.SchemaJob) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from f1 import aio
 from f1.checking import Findings
 from f1.commands.options import DatabaseOption, DataLossOption, FilesArgument, HostOption, hosts_of, read_sources
 from f1.commands.progress import keys_bar
+from f1.commands.schema_jobs import duration
 from f1.planning import ChangePlan, Step, TableWork, plan_change
 
 __all__ = ["command", "document", "fetch_plan", "text"]
@@ -175,15 +176,6 @@ def _size(size: float) -> str:
         size /= 1000
         units.pop(0)
     return f"{size:,.0f} bytes" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it: 3 s, 4:05 min, 2:30 h."""
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes_left = divmod(minutes, 60)
-    return f"{hours}:{minutes_left:02d} h" if hours else f"{minutes}:{rest:02d} min"
 
 
 # ------------------------------------------------------------------ for programs

@@ -6,7 +6,8 @@ from rich.console import Console
 
 from f1.checking import Findings
 from f1.commands.schema_apply import Display, line_of
-from f1.commands.schema_plan import document, duration, text
+from f1.commands.schema_jobs import duration
+from f1.commands.schema_plan import document, text
 from f1.planning import ChangePlan, Step, TableWork
 from f1common.pb import f1_pb2 as pb
 

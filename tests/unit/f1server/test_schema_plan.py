@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from f1.planning import ChangePlan, plan_change
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1server.schemachange import planner, survey
 from f1server.testing.database import Database, with_database
 
 BASE = "A INT64 NOT NULL, V INT64, S STRING, PRIMARY KEY (A)"
@@ -165,5 +167,96 @@ def test_a_renamed_column_keeps_its_values_and_its_new_constraints_see_them() ->
         await refused_iff_violated(db, sources(wanted), await plan_change(db.conn.session, sources(wanted)))
         assert await db.rows("SELECT A, W FROM R ORDER BY A") == [(1, 1), (2, 2), (3, 0)]
         assert not (await plan_change(db.conn.session, sources(wanted))).steps
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_rows_are_held_against_a_change_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Duplicates may be in different parts; NULLs are none."""
+    monkeypatch.setattr(planner, "_KEYS_PER_PART", 4)
+    monkeypatch.setattr(planner, "_KEYS_PER_SEGMENT", 2)
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": None if a % 2 else a % 30} for a in range(60)])
+        files = sources(f"{BASE}, UNIQUE (V), CONSTRAINT Small CHECK (V < 28)")
+        seen: list[tuple[int, int]] = []
+        plan = await plan_change(db.conn.session, files, on_progress=lambda *both: seen.append(both), examples=3)
+        assert len(seen) > 10, "there are many parts"
+        assert seen[-1][0] == seen[-1][1] >= 60
+        assert found(plan) == [("duplicate", "R_V_key", 30), ("check", "Small", 2)]
+        assert {key for key, _ in plan.violations[1].examples} == {"(A) = (28)", "(A) = (58)"}
+        assert len(plan.violations[0].examples) == 3
+        for key, message in plan.violations[0].examples:
+            first, second = (int(part.rpartition("(")[2].rstrip(")")) for part in key.split(" and "))
+            assert (second - first, message) == (30, f"both have (V) = ({first})")
+        (work,) = [work for step in plan.steps for work in step.work]
+        assert (work.rows, work.counts) == (60, {"index R_V_key": 60})
+        assert await db.storage.pins.list() == []
+        await refused_iff_violated(db, files, plan)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_keys_with_one_digest_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "digest_of", lambda key: bytes(8))
+    assert found(planned(f"{BASE}, UNIQUE (S)")) == []
+
+
+def test_an_entry_that_is_too_long_for_a_key_is_named() -> None:
+    plan = planned(BASE, "CREATE INDEX ByS ON R (S)", rows=600)
+    assert [(kind, element) for kind, element, _ in found(plan)] == [("unreadable", "ByS")]
+    assert plan.violations[0].count > 100
+    assert "the row can have no entry" in plan.violations[0].examples[0][1]
+
+
+def test_rows_below_others_are_looked_at_with_those_of_their_table_only() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("P", [{"A": a, "V": None} for a in range(5)])
+        await db.conn.insert("C", [{"A": a, "K": k, "V": k or None} for a in range(5) for k in range(3)])
+        child = "CREATE TABLE C (A INT64, K INT64, V INT64{}, PRIMARY KEY (A, K)) INTERLEAVE IN PARENT P"
+        files = {"s.sql": f"CREATE TABLE P (A INT64 PRIMARY KEY, V INT64); {child.format(' NOT NULL')}"}
+        plan = await plan_change(db.conn.session, files, examples=2)
+        assert found(plan) == [("null", "V", 5)]
+        assert plan.violations[0].table == "C"
+        assert plan.violations[0].examples[0][0] == "(A, K) = (0, 0)"
+        (work,) = [work for step in plan.steps for work in step.work]
+        assert (work.table, work.rows) == ("C", 15)
+        await refused_iff_violated(db, files, plan)
+
+    child = "CREATE TABLE C (A INT64, K INT64, V INT64, PRIMARY KEY (A, K)) INTERLEAVE IN PARENT P"
+    with_database(body, "CREATE TABLE P (A INT64 PRIMARY KEY, V INT64)", child)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        (pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"a")), Code.INVALID_ARGUMENT, "start < end"),
+        (pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"b", timestamp=-1)), Code.INVALID_ARGUMENT, "timestamp"),
+        (pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"b")), Code.INVALID_ARGUMENT, "timestamp"),
+        (
+            pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"b", timestamp=1), only=[pb.Digests(digests=b"abc")]),
+            Code.INVALID_ARGUMENT,
+            "8 bytes each",
+        ),
+        (pb.PlanSchema(files=[pb.SourceFile(name="a.sql", text="CREATE")]), Code.INVALID_ARGUMENT, "a.sql"),
+    ],
+)
+def test_bad_requests_are_refused(request_: pb.PlanSchema, code: Code, words: str) -> None:
+    async def body(db: Database) -> None:
+        with pytest.raises(F1Error, match=words) as caught:
+            await db.conn.session.plan_schema(request_, 10)
+        assert caught.value.code is code
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_a_part_of_another_schema_is_refused() -> None:
+    async def body(db: Database) -> None:
+        now = db.storage.strong_timestamp()
+        part = pb.CheckPart(start=b"a", end=b"b", timestamp=now, table_id=900_000)
+        files = [pb.SourceFile(name=name, text=text) for name, text in sources(f"{BASE}, CHECK (V < 3)").items()]
+        with pytest.raises(F1Error, match="plan the change anew") as caught:
+            await db.conn.session.plan_schema(pb.PlanSchema(files=files, part=part), 10)
+        assert caught.value.code is Code.INVALID_ARGUMENT
 
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER)

@@ -4,6 +4,8 @@ import pytest
 
 from f1server.catalog.schema import Schema
 from f1server.schemachange.advice import advice
+from f1server.schemachange.jobs import Job
+from f1server.schemachange.planner import rows_per_s
 from f1server.schemachange.sources import Sources
 from tests.unit.catalog.samples import after
 
@@ -78,3 +80,13 @@ def test_a_view_over_a_column_that_goes() -> None:
     (found,) = warnings(R.replace(" Day DATE", " Night DATE"), P, KEPT[2], "CREATE VIEW View AS SELECT Day FROM R")
     assert "View cannot be read any more" in found
     assert "Day" in found
+
+
+def test_rows_per_second_are_those_of_the_last_changes_that_took_a_while() -> None:
+    def job(number: int, rows: int, taken_ms: int) -> Job:
+        return Job(number, "default", "", b"", b"", 0, worked_rows=rows, worked_ms=taken_ms)
+
+    assert rows_per_s([]) == rows_per_s([job(1, 10, 1000)]) == 4_000
+    slow, fast = job(1, 1_000_000, 1_000_000), [job(n, 10_000, 1_000) for n in (2, 3, 4)]
+    assert rows_per_s([slow]) == 1_000
+    assert rows_per_s([slow, *fast, job(5, 3, 1)]) == 10_000
