@@ -121,11 +121,8 @@ def _newest_meta(file: Path, length: int, metas: tuple[Meta | None, Meta | None]
     if first is None or second is None:
         raise _damaged(f"{file} is cut short ({length} bytes)")
     for number, meta in enumerate((first, second)):
-        if meta.header != (number, META_FLAGS) or (meta.magic, meta.version, meta.page_bytes) != (
-            META_MAGIC,
-            META_VERSION,
-            first.page_bytes,
-        ):
+        wanted = (META_MAGIC, META_VERSION, first.page_bytes, 0)
+        if meta.header != (number, META_FLAGS) or (meta.magic, meta.version, meta.page_bytes, meta.main_pad) != wanted:
             raise _damaged(f"{file} is no LMDB file")
     old, new = sorted((first, second), key=lambda meta: meta.transaction)
     if length < (new.last_page + 1) * new.page_bytes:

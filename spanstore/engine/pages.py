@@ -66,6 +66,8 @@ class Meta:
     magic: int
     version: int
     page_bytes: int
+    main_pad: int
+    """A number of the main tree that only databases of several values for a key use: 0."""
     map_bytes: int
     free: Tree
     main: Tree
@@ -131,7 +133,8 @@ def parse_meta(data: bytes) -> Meta | None:
     last_page, transaction = _META_TAIL.unpack_from(data, META_BYTES - _META_TAIL.size)
     free, main = (Tree(*fields[1:]) for fields in trees)
     number, _, flags, _, _ = _HEADER.unpack_from(data)
-    return Meta((number, flags), magic, version, trees[0][0], map_bytes, free, main, last_page, transaction)
+    pads = (trees[0][0], trees[1][0])
+    return Meta((number, flags), magic, version, *pads, map_bytes, free, main, last_page, transaction)
 
 
 class PageFile:

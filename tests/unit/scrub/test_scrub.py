@@ -179,6 +179,15 @@ def test_a_damaged_page_concerns_all_and_the_rest_is_still_read(directory: Path)
     assert sum(step.records for step in steps) > 500
 
 
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_meta_page_that_lmdb_refuses_is_found(page: int, directory: Path) -> None:
+    bitrot.flip(directory, page, 91, 3)
+    assert check_directory(directory).findings
+    with pytest.raises(F1Error) as caught:
+        LmdbEngine.open(directory, cluster="rot", server="span-a1", map_bytes=MAP)
+    assert caught.value.code is Code.DATA_CORRUPTION
+
+
 def test_a_free_page_that_is_in_use_is_found(directory: Path) -> None:
     """LMDB would write over it: nothing is wrong yet, but will be."""
     kinds = bitrot.kinds(directory)
