@@ -135,6 +135,13 @@ def _spread_database(seed: int) -> None:
 
 
 @_timed
+def _changes(seed: int) -> None:
+    from f1server.testing import change_worlds
+
+    change_worlds.run(change_worlds.draw(seed))
+
+
+@_timed
 def _change_faults(seed: int) -> None:
     """One kind of change with one kind of fault, at every write that it makes."""
     from f1server.testing import change_faults
@@ -257,6 +264,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("sites", "five data centres", _sites, _with(STORAGE_CODE, "test_sites"), 50),
         Kind("databases", "f1servers and clients of SQL", _database, DATABASE_CODE, 500),
         Kind("spread", "the same with slaves", _spread_database, DATABASE_CODE, 200),
+        Kind("changes", "f1servers on two versions of a schema that changes", _changes, DATABASE_CODE, 1_000),
         Kind(
             "change faults",
             "schema changes whose owners fail before and after each of their writes",

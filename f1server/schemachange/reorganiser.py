@@ -83,10 +83,11 @@ class Reorganiser:
         """
         for removing in (False, True):
             chosen = [task for task in tasks if (task.work is Work.REMOVE) is removing]
+            if removing:
+                # Entries go before the values that they are made of, without which they would be wrong.
+                await self._purge(schema, chosen, watch)
             for work in by_table(schema, chosen):
                 await self._walk_table(schema, work, watch)
-            if removing:
-                await self._purge(schema, chosen, watch)
 
     # ------------------------------------------------------------------ rows of one table
 
@@ -139,10 +140,9 @@ class Reorganiser:
         gone = {table.id for table in tables}
         codes = {LOCAL_INDEX_BASE + index.id for _, index in indexes}
         codes |= {LOCAL_INDEX_BASE + index.id for table in tables for index in table.indexes}
-        whole = [table_span(schema, table) for table in tables if not table.parent_id]
-        for code in sorted(codes):
-            prefix = tuples.encode((code,))
-            whole.append((prefix, tuples.successor(prefix)))
+        prefixes = [tuples.encode((code,)) for code in sorted(codes)]
+        whole = [(prefix, tuples.successor(prefix)) for prefix in prefixes]
+        whole += [table_span(schema, table) for table in tables if not table.parent_id]
         for span in whole:
             await self._delete(span, lambda _: True, watch)
         roots = {schema.root(table).id: schema.root(table) for table in tables}
@@ -152,11 +152,14 @@ class Reorganiser:
             await self._delete(span, lambda key: _is_of(schema, key, gone, codes), watch)
 
     async def _delete(self, span: tuple[bytes, bytes], doomed: Callable[[bytes], bool], watch: Watch) -> None:
-        """Delete rows whose ids nobody writes any more, and nobody ever will: that needs no lease."""
+        """Delete rows whose ids nobody writes any more, and nobody ever will: that needs no lease.
+
+        From the end, where a row's entries and children are, so that nothing is left without what it belongs to.
+        """
         timestamp = await self._now_of(span[0])
         chunk: list[Write] = []
         size = 0
-        async for key, value, _ in self._walk(span, timestamp):
+        async for key, value, _ in self._walk(span, timestamp, reverse=True):
             if doomed(key):
                 chunk.append(Write(key, None))
                 size += len(key) + len(value)
@@ -178,17 +181,22 @@ class Reorganiser:
         """Return a timestamp at which every acknowledged commit can be seen."""
         return (await self._client.read([key])).timestamp
 
-    async def _walk(self, span: tuple[bytes, bytes], timestamp: int) -> AsyncIterator[tuple[bytes, bytes, int]]:
+    async def _walk(
+        self, span: tuple[bytes, bytes], timestamp: int, *, reverse: bool = False
+    ) -> AsyncIterator[tuple[bytes, bytes, int]]:
         """Yield key, value and timestamp of the live rows of a range as of ``timestamp``, read a page at a time."""
         start, end = span
         while True:
-            result = await self._client.read(ranges=[KeyRange(start, end, _PAGE)], timestamp=timestamp)
+            result = await self._client.read(ranges=[KeyRange(start, end, _PAGE, reverse)], timestamp=timestamp)
             (rows,) = result.ranges
             for row in rows:
                 yield row.key, row.value, row.ts
             if len(rows) < _PAGE:
                 return
-            start = rows[-1].key + b"\x01"
+            if reverse:
+                end = rows[-1].key
+            else:
+                start = rows[-1].key + b"\x01"
 
 
 def _is_of(schema: Schema, key: bytes, tables: set[int], codes: set[int]) -> bool:

@@ -8,8 +8,8 @@ it (:func:`run_all`): whoever makes the write dies before or after it, stands st
 the request or the answer.
 
 Whatever happens, the change ends within some lease periods, forwards or backwards; the seven clauses hold at the edges
-of every version of the schema; nothing of the change is left over; the rows are those that were acknowledged
-(:func:`run_point` raises otherwise).
+of every version of the schema and after every write; nothing of the change is left over; the rows are those that were
+acknowledged (:func:`run_point` raises otherwise).
 """
 
 import asyncio
@@ -27,10 +27,21 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.codec import decode_schema
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
-from f1server.schemachange import reorganiser
 from f1server.schemachange.executor import SchemaChanges
 from f1server.schemachange.jobs import Job, JobState, JobStore
-from f1server.testing.changes import CASES, COUNTER, LAYOUTS, PROTO, SHARED, STATIC, Case, Layout, Writer, plain
+from f1server.testing.changes import (
+    CASES,
+    COUNTER,
+    LAYOUTS,
+    PROTO,
+    SHARED,
+    STATIC,
+    Case,
+    Layout,
+    Writer,
+    plain,
+    small_batches,
+)
 from f1server.testing.continuous import ContinuousCheck
 from f1server.testing.database import Database, with_database
 from spanstore.client import twophase
@@ -43,8 +54,6 @@ FROZEN_US = 13_000_000
 """Longer than an owner may be silent and others need to finish, shorter than the fence of any commit."""
 BOUND_S = 30.0
 """Within what a change has ended, whatever its owner does: the owner's lease, and some twenty lease periods."""
-
-_BATCH_ROWS = 3
 
 
 class Mode(StrEnum):
@@ -98,6 +107,8 @@ class _Striker:
         self._db: Database | None = None
         self.count = 0
         self.struck = ""
+        self.timestamps: list[int] = []
+        """When the writes happened, those without an answer left out."""
 
     def watch(self, db: Database) -> None:
         """Begin to count."""
@@ -110,7 +121,7 @@ class _Striker:
             for name in ("_change", "_take", "_carry_out"):
                 stack.enter_context(patch.object(SchemaChanges, name, _acting(getattr(SchemaChanges, name))))
             stack.enter_context(patch.object(twophase, "commit", self._commit(twophase.commit)))
-            stack.enter_context(patch.object(reorganiser, "_CHUNK", _BATCH_ROWS))
+            stack.enter_context(small_batches())
             yield
 
     def _commit(self, original: Any) -> Any:
@@ -120,8 +131,11 @@ class _Striker:
                 return int(await original(*args))
             point, self.count = self.count, self.count + 1
             if self._strike is None or point != self._strike.point:
-                return int(await original(*args))
-            return await self._hit(db, changes, self._strike.mode, lambda: original(*args))
+                ts = int(await original(*args))
+            else:
+                ts = await self._hit(db, changes, self._strike.mode, lambda: original(*args))
+            self.timestamps.append(ts)
+            return ts
 
         return commit
 
@@ -233,7 +247,10 @@ class _Run:
         checker = ContinuousCheck(
             db.storage, db.env.clock, db.env.rng, lambda schema: db.process(1)._sql.evaluators().checks(schema)
         )
-        require([*await checker.versions(before.commit_ts), *await self._judge(db, store, before, job)])
+        found = await checker.versions(before.commit_ts)
+        for ts in self._striker.timestamps:
+            found += await checker.at(ts)
+        require([*found, *await self._judge(db, store, before, job)])
         state = job.state if job is not None else None
         return Outcome(self._striker.count, state, took_s, self._striker.struck, checker.looked)
 

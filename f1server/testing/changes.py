@@ -1,15 +1,30 @@
 """Schema changes to test with: one of every kind, the tables they change, and users who know what must be there."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import f1
 from f1common.errors import Code, F1Error
+from f1server.schemachange import reorganiser, walk
 
-__all__ = ["CASES", "COUNTER", "LAYOUTS", "PROTO", "SHARED", "STATIC", "Case", "Layout", "Writer", "plain"]
+__all__ = [
+    "CASES",
+    "COUNTER",
+    "LAYOUTS",
+    "PROTO",
+    "SHARED",
+    "STATIC",
+    "Case",
+    "Layout",
+    "Writer",
+    "plain",
+    "small_batches",
+]
 
 STATIC = 900
 """The number of the first of four rows that no writer touches."""
@@ -251,6 +266,13 @@ class Writer:
             self.rows.pop(number, None)
         else:
             self.rows[number] = {name: plain(found[name]) for name in names} | {"Z": 5}
+
+
+@contextlib.contextmanager
+def small_batches() -> Iterator[None]:
+    """Let the work on data go in batches of a few rows, so that few rows make many."""
+    with patch.object(reorganiser, "_CHUNK", 3), patch.object(walk, "_CHUNK_ROWS", 3):
+        yield
 
 
 def plain(value: Any) -> Any:
