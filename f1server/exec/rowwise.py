@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from f1common.clock import Clock
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, check
+from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.exec.arrow_types import narrowed, sql_type
 from f1server.exec.duck import Duck
+from f1server.exec.protos import arrow_function, duck_name
 from f1server.plan.prepare import PlanCache, Prepared, prepare
+from f1server.plan.scans import FieldWanted
 from f1server.plan.statements import QueryStatement, parse
 from f1server.rows.arrow import from_arrow, to_arrow
 from f1server.rows.values import Row, Value
@@ -57,19 +60,30 @@ class RowEvaluator:
             prepared = prepare(schema, text, statement.ast.copy())
             self._plans.put(schema, text, prepared)
         bound = prepared.bind((), self._clock.sample().tt.latest)
+        for function in bound.functions:
+            argument, call = arrow_function(registry_of(schema), function)
+            self._duck.function(function.name, argument, duck_name(function.result), call)
         connection = self._duck.connection()
         try:
             for planned in bound.scans:
                 arrays = []
                 fields = []
                 for name, wanted in zip(planned.names, planned.scan.columns, strict=True):
-                    if table is None or wanted.path:
-                        raise F1Error(Code.FAILED_PRECONDITION, "a check over fields of messages is not supported yet")
-                    column = table.by_id[wanted.column_id]
-                    target = narrowed(sql_type(schema, table, wanted))
-                    arrays.append(to_arrow(column.type, [row.get(wanted.column_id) for row in rows]).cast(target))
-                    fields.append(pa.field(name, target))
+                    check(table is not None, "an expression over no row reads no column")
+                    arrays.append(_column(schema, table, wanted, rows))  # type: ignore[arg-type]
+                    fields.append(pa.field(name, arrays[-1].type))
                 connection.register(planned.relation, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
             return connection.table(bound.sql, bound.bound)
         finally:
             connection.close()
+
+
+def _column(schema: Schema, table: Table, wanted: FieldWanted, rows: Sequence[Row]) -> "pa.Array":
+    """Return a column of rows, or a field of its messages. Raises DATA_CORRUPTION for what is no message."""
+    column = table.by_id[wanted.column_id]
+    target = narrowed(sql_type(schema, table, wanted))
+    values = [row.get(wanted.column_id) for row in rows]
+    if not wanted.path:
+        return to_arrow(column.type, values).cast(target)
+    projection = registry_of(schema).projection(column.type.proto, [".".join(wanted.path)])
+    return pa.array([projection.extract(v)[0] if isinstance(v, bytes) else None for v in values], target)

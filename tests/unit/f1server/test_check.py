@@ -158,6 +158,40 @@ def test_keys_of_every_type_and_fields_of_messages() -> None:
     with_database(body)
 
 
+CHECKED = (
+    "CREATE TABLE C (A INT64, M PROTO<x.M>, PRIMARY KEY (A), CONSTRAINT Named CHECK (M.name <> ''), "
+    "CONSTRAINT Few CHECK (M.sub.level < 3 AND M.mood = 'GOOD'))"
+)
+CHECKED_PROTO = (
+    'syntax = "proto3"; package x; enum Mood { GOOD = 0; BAD = 1; } message S { int64 level = 1; } '
+    "message M { string name = 1; S sub = 2; Mood mood = 3; }"
+)
+
+
+def test_checks_over_fields_of_messages_are_enforced_and_checked() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.apply_schema({"schema.sql": CHECKED, "x.proto": CHECKED_PROTO})
+        good, unnamed, deep, bad = b"\x0a\x01n\x12\x02\x08\x01", b"", b"\x0a\x01n\x12\x02\x08\x07", b"\x0a\x01n\x18\x01"
+        await db.conn.insert("C", [{"A": a, "M": good} for a in range(3)] + [{"A": 3, "M": None}])
+        for message, name in ((unnamed, "Named"), (deep, "Few"), (bad, "Few")):
+            with pytest.raises(F1Error, match=name):
+                await db.conn.insert("C", {"A": 9, "M": message})
+        assert found(await check(db)) == []
+        table = (await schema_of(db)).table("C")
+        await edit(db, table, row_key(await schema_of(db), table, (1,)), M=deep)
+        await edit(db, table, row_key(await schema_of(db), table, (2,)), M=unnamed)
+        await edit(db, table, row_key(await schema_of(db), table, (0,)), M=b"\xff")
+        result = await check(db)
+        assert found(result) == [(6, "check", "C", "", 1), (6, "check", "C", "Few", 1), (6, "check", "C", "Named", 1)]
+        # It holds for rows that are there when it comes, too.
+        await db.conn.execute("DELETE FROM C WHERE A < 2")
+        await db.conn.execute("ALTER TABLE C DROP CONSTRAINT Named")
+        with pytest.raises(F1Error, match="check Named fails"):
+            await db.conn.execute("ALTER TABLE C ADD CONSTRAINT Named CHECK (M.name <> '')")
+
+    with_database(body)
+
+
 def test_an_empty_database_has_no_findings() -> None:
     async def body(db: Database) -> None:
         assert found(await check(db)) == []
