@@ -2,8 +2,8 @@
 
 A server says what the steps are and divides the rows that have something to say to them; these parts are asked for at
 all servers at a time, as those of a check are (:mod:`f1.checking`). Rows with equal values in a new unique index are
-found by digests of eight bytes each, which the parts give and which are kept here; then the rows behind those that are
-there twice are asked for, and compared as a whole.
+found by fingerprints of eight bytes each, which the parts give and which are kept here; then the rows behind those that
+are there twice are asked for, and compared as a whole.
 """
 
 import asyncio
@@ -162,16 +162,18 @@ def _plan_of(reply: pb.PlanSchemaReply) -> ChangePlan:
 
 
 @dataclass(slots=True)
-class _Digests:
-    """The digests of one index or foreign key, and in which part each of them was found."""
+class _Fingerprints:
+    """The fingerprints of one index or foreign key, and in which part each of them was found."""
 
-    of: pb.Digests
+    of: pb.Fingerprints
     arrays: list[pa.Array] = field(default_factory=list)
     parts: list[int] = field(default_factory=list)
 
-    def add(self, part: int, digests: bytes) -> None:
-        if digests:
-            self.arrays.append(pa.Array.from_buffers(pa.uint64(), len(digests) // 8, [None, pa.py_buffer(digests)]))
+    def add(self, part: int, fingerprints: bytes) -> None:
+        if fingerprints:
+            self.arrays.append(
+                pa.Array.from_buffers(pa.uint64(), len(fingerprints) // 8, [None, pa.py_buffer(fingerprints)])
+            )
             self.parts.append(part)
 
     @property
@@ -179,7 +181,7 @@ class _Digests:
         return pa.chunked_array(self.arrays, pa.uint64())
 
     def places(self, wanted: pa.Array) -> set[int]:
-        """Return the parts in which some of the digests are."""
+        """Return the parts in which some of the fingerprints are."""
         pairs = zip(self.arrays, self.parts, strict=True)
         return {part for array, part in pairs if pc.any(pc.is_in(array, value_set=wanted)).as_py()}
 
@@ -207,18 +209,18 @@ class _Rows:
         self._keys = sum(part.keys for part in self._parts)
         self._done = 0
         self._figures: dict[int, tuple[int, int, dict[str, int]]] = {}
-        self._digests: dict[int, _Digests] = {}
+        self._fingerprints: dict[int, _Fingerprints] = {}
         self._groups: dict[tuple[str, str, str], Findings] = {}
 
     async def read(self) -> None:
         """Ask for all parts, and then for the rows that turn out to be of interest."""
         self._on_progress(0, self._keys)
         await self._each(range(len(self._parts)), self._look)
-        for digests in self._digests.values():
-            if digests.of.element_id == digests.of.index_id:
-                await self._find_twins(digests)
+        for fingerprints in self._fingerprints.values():
+            if fingerprints.of.element_id == fingerprints.of.index_id:
+                await self._find_twins(fingerprints)
             else:
-                await self._find_dangling(digests)
+                await self._find_dangling(fingerprints)
 
     async def _each(self, parts: Sequence[int], work: Callable[[int], Awaitable[None]]) -> None:
         left = list(reversed(parts))
@@ -235,7 +237,7 @@ class _Rows:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, number: int, only: Sequence[pb.Digests] = ()) -> pb.PlanSchemaReply:
+    async def _ask(self, number: int, only: Sequence[pb.Fingerprints] = ()) -> pb.PlanSchemaReply:
         part = pb.CheckPart()
         part.CopyFrom(self._parts[number])
         part.timestamp, part.examples = self._timestamp, self._examples
@@ -251,8 +253,10 @@ class _Rows:
         for finding in reply.findings:
             examples = [(example.key, example.message) for example in finding.examples]
             self._add(finding.kind, finding.table, finding.element, finding.count, examples)
-        for digests in reply.digests:
-            self._digests.setdefault(digests.element_id, _Digests(digests)).add(number, digests.digests)
+        for fingerprints in reply.fingerprints:
+            self._fingerprints.setdefault(fingerprints.element_id, _Fingerprints(fingerprints)).add(
+                number, fingerprints.fingerprints
+            )
         self._done += self._parts[number].keys
         self._on_progress(self._done, self._keys)
 
@@ -263,43 +267,43 @@ class _Rows:
         group.count += count
         group.examples += examples[: max(0, self._examples - len(group.examples))]
 
-    async def _find_twins(self, digests: _Digests) -> None:
+    async def _find_twins(self, fingerprints: _Fingerprints) -> None:
         """Find rows that cannot both be in a unique index."""
-        counted = digests.whole.value_counts()
+        counted = fingerprints.whole.value_counts()
         often = counted.filter(pc.greater(counted.field("counts"), 1))
         if not len(often):
             return
-        rows = await self._rows_of(digests, often.field("values")[: max(1, self._examples)])
-        by_key: dict[bytes, list[pb.DigestedRow]] = {}
+        rows = await self._rows_of(fingerprints, often.field("values")[: max(1, self._examples)])
+        by_key: dict[bytes, list[pb.RowBehind]] = {}
         for row in rows:
             by_key.setdefault(row.whole, []).append(row)
         twins = [same for same in by_key.values() if len(same) > 1]
-        if twins:  # else two keys had one digest
+        if twins:  # else two keys had one fingerprint
             texts = [(f"{same[0].key} and {same[1].key}", f"both have {same[0].message}") for same in twins]
             count = pc.sum(often.field("counts")).as_py()
-            self._add("duplicate", digests.of.table, digests.of.element, count, texts)
+            self._add("duplicate", fingerprints.of.table, fingerprints.of.element, count, texts)
 
-    async def _find_dangling(self, digests: _Digests) -> None:
+    async def _find_dangling(self, fingerprints: _Fingerprints) -> None:
         """Find rows whose reference is not among the entries that the index will have."""
-        index = self._digests.get(digests.of.index_id)
+        index = self._fingerprints.get(fingerprints.of.index_id)
         there = index.whole if index is not None else pa.chunked_array([], pa.uint64())
-        missing = digests.whole.filter(pc.invert(pc.is_in(digests.whole, value_set=there.combine_chunks())))
+        missing = fingerprints.whole.filter(pc.invert(pc.is_in(fingerprints.whole, value_set=there.combine_chunks())))
         if len(missing):
             wanted = missing.unique()[: max(1, self._examples)]
-            rows = await self._rows_of(digests, wanted)
+            rows = await self._rows_of(fingerprints, wanted)
             texts = [(row.key, row.message) for row in rows]
-            self._add("dangling reference", digests.of.table, digests.of.element, len(missing), texts)
+            self._add("dangling reference", fingerprints.of.table, fingerprints.of.element, len(missing), texts)
 
-    async def _rows_of(self, digests: _Digests, wanted: pa.Array) -> list[pb.DigestedRow]:
-        """Return the rows behind some digests, in the order of their keys."""
+    async def _rows_of(self, fingerprints: _Fingerprints, wanted: pa.Array) -> list[pb.RowBehind]:
+        """Return the rows behind some fingerprints, in the order of their keys."""
         data = b"".join(value.to_bytes(8, "little") for value in wanted.to_pylist())
-        only = [pb.Digests(element_id=digests.of.element_id, digests=data)]
-        found: dict[int, Sequence[pb.DigestedRow]] = {}
+        only = [pb.Fingerprints(element_id=fingerprints.of.element_id, fingerprints=data)]
+        found: dict[int, Sequence[pb.RowBehind]] = {}
 
         async def fetch(number: int) -> None:
             found[number] = (await self._ask(number, only)).rows
 
-        await self._each(sorted(digests.places(wanted)), fetch)
+        await self._each(sorted(fingerprints.places(wanted)), fetch)
         return [row for number in sorted(found) for row in found[number]]
 
     def enter(self, plan: ChangePlan, reply: pb.PlanSchemaReply) -> None:

@@ -418,11 +418,11 @@ class PlanSchema(_message.Message):
     files: _containers.RepeatedCompositeFieldContainer[SourceFile]
     data: bool
     part: CheckPart
-    only: _containers.RepeatedCompositeFieldContainer[Digests]
-    def __init__(self, files: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., data: _Optional[bool] = ..., part: _Optional[_Union[CheckPart, _Mapping]] = ..., only: _Optional[_Iterable[_Union[Digests, _Mapping]]] = ...) -> None: ...
+    only: _containers.RepeatedCompositeFieldContainer[Fingerprints]
+    def __init__(self, files: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., data: _Optional[bool] = ..., part: _Optional[_Union[CheckPart, _Mapping]] = ..., only: _Optional[_Iterable[_Union[Fingerprints, _Mapping]]] = ...) -> None: ...
 
 class PlanSchemaReply(_message.Message):
-    __slots__ = ("schema_version", "steps", "warnings", "holders", "timestamp", "pin", "parts", "tables", "findings", "digests", "rows", "rows_per_s", "before", "after")
+    __slots__ = ("schema_version", "steps", "warnings", "holders", "timestamp", "pin", "parts", "tables", "findings", "fingerprints", "rows", "rows_per_s", "before", "after")
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
@@ -432,7 +432,7 @@ class PlanSchemaReply(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
-    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ROWS_PER_S_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
@@ -446,12 +446,12 @@ class PlanSchemaReply(_message.Message):
     parts: _containers.RepeatedCompositeFieldContainer[CheckPart]
     tables: _containers.RepeatedCompositeFieldContainer[TableFigures]
     findings: _containers.RepeatedCompositeFieldContainer[CheckFindings]
-    digests: _containers.RepeatedCompositeFieldContainer[Digests]
-    rows: _containers.RepeatedCompositeFieldContainer[DigestedRow]
+    fingerprints: _containers.RepeatedCompositeFieldContainer[Fingerprints]
+    rows: _containers.RepeatedCompositeFieldContainer[RowBehind]
     rows_per_s: int
     before: _containers.RepeatedCompositeFieldContainer[SourceFile]
     after: _containers.RepeatedCompositeFieldContainer[SourceFile]
-    def __init__(self, schema_version: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[PlannedStep, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[_Union[SchemaHolder, _Mapping]]] = ..., timestamp: _Optional[int] = ..., pin: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[CheckPart, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[TableFigures, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[CheckFindings, _Mapping]]] = ..., digests: _Optional[_Iterable[_Union[Digests, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[DigestedRow, _Mapping]]] = ..., rows_per_s: _Optional[int] = ..., before: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ...) -> None: ...
+    def __init__(self, schema_version: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[PlannedStep, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[_Union[SchemaHolder, _Mapping]]] = ..., timestamp: _Optional[int] = ..., pin: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[CheckPart, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[TableFigures, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[CheckFindings, _Mapping]]] = ..., fingerprints: _Optional[_Iterable[_Union[Fingerprints, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowBehind, _Mapping]]] = ..., rows_per_s: _Optional[int] = ..., before: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ...) -> None: ...
 
 class PlannedStep(_message.Message):
     __slots__ = ("moves", "at_once", "work")
@@ -527,33 +527,33 @@ class ElementCount(_message.Message):
     count: int
     def __init__(self, element: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
-class Digests(_message.Message):
-    __slots__ = ("element_id", "index_id", "digests", "table", "element")
+class Fingerprints(_message.Message):
+    __slots__ = ("element_id", "index_id", "fingerprints", "table", "element")
     ELEMENT_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_ID_FIELD_NUMBER: _ClassVar[int]
-    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINTS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_FIELD_NUMBER: _ClassVar[int]
     element_id: int
     index_id: int
-    digests: bytes
+    fingerprints: bytes
     table: str
     element: str
-    def __init__(self, element_id: _Optional[int] = ..., index_id: _Optional[int] = ..., digests: _Optional[bytes] = ..., table: _Optional[str] = ..., element: _Optional[str] = ...) -> None: ...
+    def __init__(self, element_id: _Optional[int] = ..., index_id: _Optional[int] = ..., fingerprints: _Optional[bytes] = ..., table: _Optional[str] = ..., element: _Optional[str] = ...) -> None: ...
 
-class DigestedRow(_message.Message):
-    __slots__ = ("element_id", "digest", "whole", "key", "message")
+class RowBehind(_message.Message):
+    __slots__ = ("element_id", "fingerprint", "whole", "key", "message")
     ELEMENT_ID_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     element_id: int
-    digest: bytes
+    fingerprint: bytes
     whole: bytes
     key: str
     message: str
-    def __init__(self, element_id: _Optional[int] = ..., digest: _Optional[bytes] = ..., whole: _Optional[bytes] = ..., key: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    def __init__(self, element_id: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., whole: _Optional[bytes] = ..., key: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ShowSchema(_message.Message):
     __slots__ = ("with_protos",)

@@ -18,6 +18,8 @@ never differ by more than servers can bear: elements pass through states in whic
 * :mod:`~f1server.schemachange.reorganiser` fills, validates and removes what old rows have or lack, between versions.
 * :mod:`~f1server.schemachange.jobs` keeps what is wanted, durably; :mod:`~f1server.schemachange.executor` carries it
   out, whoever's job it was.
+* :mod:`~f1server.schemachange.planner` tells beforehand what a change would take, and
+  :mod:`~f1server.schemachange.survey` which rows stand against it.
 * :mod:`~f1server.schemachange.model` is the paper's formal model as code, by which tests show that these steps keep a
   database consistent and that none of them can be left out.
 

@@ -9,7 +9,7 @@ from f1server.catalog.schema import Schema
 from f1server.check.wire import plan_parts_to_pb, report_to_pb
 from f1server.schemachange.diff import Step
 from f1server.schemachange.planner import PlannedChange, Size
-from f1server.schemachange.survey import DIGEST_BYTES, Only, Survey
+from f1server.schemachange.survey import FINGERPRINT_BYTES, Only, Survey
 
 __all__ = ["only_from_pb", "planned_to_pb", "survey_to_pb"]
 
@@ -84,14 +84,16 @@ def survey_to_pb(survey: Survey) -> pb.PlanSchemaReply:
             for table_id, figures in survey.figures.items()
         ],
         findings=report_to_pb(survey.report).findings,
-        digests=[
-            pb.Digests(element_id=of.id, index_id=of.index_id, digests=bytes(found), table=of.table, element=of.name)
-            for of, found in survey.digests.items()
+        fingerprints=[
+            pb.Fingerprints(
+                element_id=of.id, index_id=of.index_id, fingerprints=bytes(found), table=of.table, element=of.name
+            )
+            for of, found in survey.fingerprints.items()
         ],
         rows=[
-            pb.DigestedRow(
+            pb.RowBehind(
                 element_id=row.of.id,
-                digest=row.digest,
+                fingerprint=row.fingerprint,
                 whole=row.whole,
                 key=row.example.key,
                 message=row.example.message,
@@ -101,15 +103,15 @@ def survey_to_pb(survey: Survey) -> pb.PlanSchemaReply:
     )
 
 
-def only_from_pb(messages: Sequence[pb.Digests]) -> Only:
+def only_from_pb(messages: Sequence[pb.Fingerprints]) -> Only:
     """Read what rows are wanted; None: all. Raises INVALID_ARGUMENT."""
     if not messages:
         return None
     found: dict[int, set[bytes]] = {}
     for message in messages:
-        data = message.digests
-        if len(data) % DIGEST_BYTES:
-            raise F1Error(Code.INVALID_ARGUMENT, f"digests have {DIGEST_BYTES} bytes each")
-        pieces = {data[i : i + DIGEST_BYTES] for i in range(0, len(data), DIGEST_BYTES)}
+        data = message.fingerprints
+        if len(data) % FINGERPRINT_BYTES:
+            raise F1Error(Code.INVALID_ARGUMENT, f"fingerprints have {FINGERPRINT_BYTES} bytes each")
+        pieces = {data[i : i + FINGERPRINT_BYTES] for i in range(0, len(data), FINGERPRINT_BYTES)}
         found.setdefault(message.element_id, set()).update(pieces)
     return found

@@ -4,8 +4,8 @@ The rows are those of one snapshot, and what is found in them is what :mod:`f1se
 a schema that has, of all constraints, those alone that the change adds (:func:`probe_of`). Columns that the change
 fills have their new values already when a row is looked at.
 
-Duplicates have no entries yet by which they could be found. Each part of the rows gives a digest of eight bytes for
-each entry of a new unique index that two rows may contend for; whoever has the digests of all parts sees which of them
+Duplicates have no entries yet by which they could be found. Each part of the rows gives a fingerprint of eight bytes
+for each entry of a new unique index that two rows may contend for; whoever has those of all parts sees which of them
 are there twice, and asks the parts that have these for the rows. It is the same for foreign keys that refer to what
 only a new index makes unique: what they look for must be among its entries.
 """
@@ -32,15 +32,15 @@ from f1server.rows.values import Value
 from f1server.schemachange.diff import Element, Step
 from f1server.schemachange.states import Work
 
-__all__ = ["Digested", "Figures", "Probe", "Survey", "Surveyor", "Wanted", "probe_of"]
+__all__ = ["RowBehind", "Figures", "Probe", "Survey", "Surveyor", "Wanted", "probe_of"]
 
 _SHOWN = frozenset({Kind.NULL, Kind.DANGLING, Kind.CHECK, Kind.UNREADABLE})
 """Findings that keep a change from being made. Others are older than it: ``f1 check`` tells of them."""
 _PUBLIC, _WRITE_ONLY = ElementState.PUBLIC, ElementState.WRITE_ONLY
-DIGEST_BYTES = 8
+FINGERPRINT_BYTES = 8
 
 Only = Mapping[int, Collection[bytes]] | None
-"""By index or foreign key, the digests whose rows are wanted; None: everything but rows is."""
+"""By index or foreign key, the fingerprints whose rows are wanted; None: everything but rows is."""
 
 
 class Defaults(Protocol):
@@ -152,7 +152,7 @@ def _into_new_indexes(
 
 
 def _without_references(schema: Schema, concerns: Mapping[int, _Concern]) -> Schema:
-    """Return the schema without the foreign keys that look into new indexes: their digests are compared instead."""
+    """Return the schema without the foreign keys that look into new indexes: fingerprints are compared instead."""
     apart = {foreign.id for concern in concerns.values() for foreign, _ in concern.references}
     tables = [
         replace(table, foreign_keys=tuple(k for k in table.foreign_keys if k.id not in apart))
@@ -176,7 +176,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Whose digests some are: those of the entries of an index, or of what a foreign key looks for in it."""
+    """Whose fingerprints some are: those of the entries of an index, or of what a foreign key looks for in it."""
 
     table: str
     name: str
@@ -185,11 +185,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Digested:
-    """A row behind a digest: the whole key that was digested, the row's primary key and its values."""
+class RowBehind:
+    """A row behind a fingerprint: the whole key that was hashed, the row's primary key and its values."""
 
     of: Wanted
-    digest: bytes
+    fingerprint: bytes
     whole: bytes
     example: Example
 
@@ -200,8 +200,8 @@ class Survey:
 
     report: Report
     figures: dict[int, Figures] = field(default_factory=dict)
-    digests: dict[Wanted, bytearray] = field(default_factory=dict)
-    rows: list[Digested] = field(default_factory=list)
+    fingerprints: dict[Wanted, bytearray] = field(default_factory=dict)
+    rows: list[RowBehind] = field(default_factory=list)
 
 
 class Surveyor:
@@ -284,7 +284,7 @@ class Surveyor:
 
 
 def _take_in(probe: Probe, batch: RowBatch, survey: Survey, only: Only) -> None:
-    """Count what is to be written and what goes, and take the digests of what is to be unique."""
+    """Count what is to be written and what goes, and take the fingerprints of what is to be unique."""
     for table_id, concern in probe.concerns.items():
         for row in batch.rows.get(table_id, ()):
             for column in concern.gone:
@@ -308,7 +308,7 @@ def _take_entry(probe: Probe, row: CheckedRow, index: Index, survey: Survey, onl
     of = Wanted(row.table.name, index.name, index.id, index.id)
     for key, (_, contended) in entries.items():
         if contended:
-            _digest(survey, of, key, row, lambda: shown_values(where, row.row), only)
+            _fingerprint(survey, of, key, row, lambda: shown_values(where, row.row), only)
 
 
 def _take_reference(
@@ -324,17 +324,17 @@ def _take_reference(
         return f"{reference.target.name} has no row for {describe(names, reference.values)}"
 
     of = Wanted(row.table.name, foreign.name, foreign.id, index.id)
-    _digest(survey, of, reference.key, row, text, only)
+    _fingerprint(survey, of, reference.key, row, text, only)
 
 
-def digest_of(key: bytes) -> bytes:
-    """Return the digest of the key of an entry."""
-    return hashlib.blake2b(key, digest_size=DIGEST_BYTES).digest()
+def fingerprint_of(key: bytes) -> bytes:
+    """Return the fingerprint of the key of an entry."""
+    return hashlib.blake2b(key, digest_size=FINGERPRINT_BYTES).digest()
 
 
-def _digest(survey: Survey, of: Wanted, key: bytes, row: CheckedRow, text: Callable[[], str], only: Only) -> None:
-    digest = digest_of(key)
+def _fingerprint(survey: Survey, of: Wanted, key: bytes, row: CheckedRow, text: Callable[[], str], only: Only) -> None:
+    fingerprint = fingerprint_of(key)
     if only is None:
-        survey.digests.setdefault(of, bytearray()).extend(digest)
-    elif digest in only.get(of.id, ()):
-        survey.rows.append(Digested(of, digest, key, Example(row.shown, text())))
+        survey.fingerprints.setdefault(of, bytearray()).extend(fingerprint)
+    elif fingerprint in only.get(of.id, ()):
+        survey.rows.append(RowBehind(of, fingerprint, key, Example(row.shown, text())))

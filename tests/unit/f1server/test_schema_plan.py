@@ -197,8 +197,8 @@ def test_rows_are_held_against_a_change_in_parts(monkeypatch: pytest.MonkeyPatch
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
 
 
-def test_keys_with_one_digest_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "digest_of", lambda key: bytes(8))
+def test_keys_with_one_fingerprint_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "fingerprint_of", lambda key: bytes(8))
     assert found(planned(f"{BASE}, UNIQUE (S)")) == []
 
 
@@ -234,7 +234,9 @@ def test_rows_below_others_are_looked_at_with_those_of_their_table_only() -> Non
         (pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"b", timestamp=-1)), Code.INVALID_ARGUMENT, "timestamp"),
         (pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"b")), Code.INVALID_ARGUMENT, "timestamp"),
         (
-            pb.PlanSchema(part=pb.CheckPart(start=b"a", end=b"b", timestamp=1), only=[pb.Digests(digests=b"abc")]),
+            pb.PlanSchema(
+                part=pb.CheckPart(start=b"a", end=b"b", timestamp=1), only=[pb.Fingerprints(fingerprints=b"abc")]
+            ),
             Code.INVALID_ARGUMENT,
             "8 bytes each",
         ),
