@@ -3,6 +3,8 @@
 A lease is taken by one commit that writes the server's lease row and fails unless the schema is unchanged. It ends at
 that commit's timestamp plus the lease period; every data commit carries this end as its deadline, so that a server that
 cannot renew stops by itself, whatever its clock or its operating system does. Leases are renewed at half their life.
+The schema has copies in several groups (:mod:`f1server.catalog.places`): while the meta group does not answer, a lease
+is taken where one of them is, and is worth the same.
 
 Work that began under an older version may still commit until the lease it was given ends. The lease row says so, and
 whoever changes the schema next waits for it. :meth:`SchemaLeases.use` tells when a piece of work is over, so that this
@@ -53,6 +55,8 @@ class _Held:
     """Until when work of unknown end may commit, by version."""
     told_old: bool = False
     """Does the lease row mention older versions?"""
+    places: set[int] = field(default_factory=set)
+    """Where lease rows were written."""
 
     def old_work(self, now_earliest: int) -> tuple[int, int]:
         """Return the oldest version below the current one under which work may still commit, and until when."""
@@ -147,6 +151,8 @@ class SchemaLeases:
         self.server = server
         self._address = address
         self._lease_us = lease_ms * 1_000
+        self._patience_s = lease_ms / 1_000 / 8
+        """How long one copy of the schema is waited for: all of them are asked before half of a lease is over."""
         self._held: dict[str, _Held] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._by_task: dict[asyncio.Task[Any], list[tuple[_Held, int]]] = {}
@@ -240,10 +246,11 @@ class SchemaLeases:
         if held.pins or any(end >= now_earliest for end in held.loose.values()):
             return
         held.lease_end = 0
-        try:
-            await self._store.remove_lease(database, self.server)
-        except F1Error as error:
-            LOG.info("the schema lease on %s was left to expire: %s", database, error)
+        for place in sorted(held.places):
+            try:
+                await self._store.remove_lease(database, self.server, place)
+            except F1Error as error:
+                LOG.info("the schema lease on %s was left to expire: %s", database, error)
 
     # ------------------------------------------------------------------ inside
 
@@ -273,7 +280,7 @@ class SchemaLeases:
                     return await self._take_first(database)
                 stored = held.stored
                 if reason is _Reason.REREAD:
-                    stored = await self._store.load(database)
+                    stored = await self._store.load_any(held.stored, self._patience_s)
                     if valid and stored.schema_ts == held.stored.schema_ts:
                         return held
                 return await self._take(database, held, stored)
@@ -290,9 +297,9 @@ class SchemaLeases:
     async def _take_first(self, database: str) -> _Held:
         stored = await self._store.load(database)
         held = _Held(stored, 0, self._clock.sample().tt.latest)
-        left = await self._store.lease(database, self.server)
-        if left is not None:
-            held.loose[left.version] = left.ts + left.lease_us
+        for left in await self._store.leases_of(database, self.server):
+            held.places.add(left.place)
+            held.loose[left.version] = max(held.loose.get(left.version, 0), left.ts + left.lease_us)
             if left.old_version:
                 held.loose[left.old_version] = max(held.loose.get(left.old_version, 0), left.old_until)
         held = await self._take(database, held, stored)
@@ -310,13 +317,14 @@ class SchemaLeases:
             version = stored.schema.version
             row = LeaseRow(self.server, self._address, version, self._lease_us, old_version, old_until)
             try:
-                ts = await self._store.write_lease(stored, row)
+                row = await self._store.write_lease(stored, row, self._patience_s)
             except F1Error as error:
                 if error.code is not Code.ABORTED:
                     raise
-                stored = await self._store.load(database)
+                stored = await self._store.load_any(stored, self._patience_s)
                 continue
-            held.stored, held.lease_end, held.told_old = stored, ts + self._lease_us, old_version != 0
+            held.stored, held.lease_end, held.told_old = stored, row.ts + self._lease_us, old_version != 0
+            held.places.add(row.place)
             return held
         raise F1Error(Code.ABORTED, "the schema keeps changing")
 

@@ -1,28 +1,33 @@
-"""The canonical schemas, the counter of ids and the leases, as rows of the meta group (F1 section 4; docs/schema.md).
+"""The canonical schemas, the counter of ids and the leases, as rows of the storage tier (F1 section 4; docs/schema.md).
 
-=========================================== ====================================================================
-key (a tuple under table id 0)              value
-=========================================== ====================================================================
-``(0, "database", database)``               a row: 1 when it was created (the version's own timestamp tells)
-``(0, "schema", database)``                 the schema, ``proto/schema.proto``; stays, empty, when it is dropped
-``(0, "next_id")``                          a row: 1 the lowest id that was never drawn
-``(0, "schema_job", database)``             the change that runs (:mod:`f1server.schemachange.jobs`)
-``(0, "schema_job_log", database, number)`` a change that has ended
-``(0, "schema_lease", database, server)``   a row: 1 version, 2 address, 3 lease in us, 4 oldest version still at work
-                                            there and 5 until when (us), 0 and 0: none
-=========================================== ====================================================================
+============================================== =================================================================
+key (a tuple)                                  value
+============================================== =================================================================
+``(place, "database", database)``              a row: 1 if the database exists
+``(place, "schema", database)``                the schema, ``proto/schema.proto``; stays, empty, when it is dropped
+``(place, "schema_lease", database, server)``  a row: 1 version, 2 address, 3 lease in us, 4 oldest version still at
+                                               work there and 5 until when (us), 0 and 0: none
+``(0, "next_id")``                             a row: 1 the lowest id that was never drawn
+``(0, "schema_job", database)``                the change that runs (:mod:`f1server.schemachange.jobs`)
+``(0, "schema_job_log", database, number)``    a change that has ended
+============================================== =================================================================
 
-All of them lie in one group, so each commit below is one round.
+Place 0 is in the meta group. The first two kinds are also at the other places (:mod:`f1server.catalog.places`), always
+with the same values and timestamps: whoever writes one writes all in one transaction. A server writes its lease at
+place 0, or at another one while the meta group does not answer, each time in one round. A cluster that has no copies
+yet gets them from :meth:`SchemaStore.replicate`.
 
 Why the fence is what it is
     At most two neighbouring versions of a schema may be at work at a time. A version N+1 may be written once nobody can
     commit under N-1 any more. Every server that may commit under a version has said so in its lease row before: a lease
-    is written only while the schema is unchanged. So whoever reads the schema at version N and the lease rows at one
-    timestamp sees every lease on an older version that can exist, and the new version's commit timestamp must lie above
-    the ends of those. If all servers have confirmed N, that is no wait at all; the bound that the schema-change paper
-    uses, the previous version's timestamp plus a lease period, is what it comes to when nobody has.
+    is written only while the schema is unchanged at its place, where it changes together with all others. So whoever
+    reads the schema at version N and the lease rows at one timestamp sees every lease on an older version that can
+    exist, wherever it was taken, and the new version's commit timestamp must lie above the ends of those. If all
+    servers have confirmed N, that is no wait at all; the bound that the schema-change paper uses, the previous
+    version's timestamp plus a lease period, is what it comes to when nobody has.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -32,18 +37,19 @@ from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1server.catalog.codec import decode_schema, encode_schema
+from f1server.catalog.places import PLACES, SYSTEM_TABLE, database_key, lease_key, lease_range, schema_key
 from f1server.catalog.schema import Schema
 from f1server.catalog.tables import NewId
 from spanstore.client import CommitId, Decision, ExpectVersion, KeyRange, ReadResult, Version, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["LeaseRow", "SchemaStore", "Sleep", "StorageClient", "Stored"]
+__all__ = ["SYSTEM_TABLE", "LeaseRow", "SchemaStore", "Sleep", "StorageClient", "Stored"]
 
-SYSTEM_TABLE = 0
 DEFAULT_DATABASE = "default"
 _FIRST_ID = 1
 _ATTEMPTS = 40
 _PAST_SCHEMAS = 20
+_PATIENCE_S = 10.0
 
 _VERSION, _ADDRESS, _LEASE_US, _OLD_VERSION, _OLD_UNTIL = 1, 2, 3, 4, 5
 
@@ -110,6 +116,7 @@ class LeaseRow:
     old_version: int = 0
     old_until: int = 0
     ts: int = 0
+    place: int = SYSTEM_TABLE
 
     def end_below(self, version: int) -> int:
         """Return until when the server may commit under a version below ``version``; 0: it may not."""
@@ -117,25 +124,27 @@ class LeaseRow:
         return max(end, self.old_until if self.old_version and self.old_version < version else 0)
 
 
-def schema_key(database: str) -> bytes:
-    """Return the key of a database's schema."""
-    return tuples.encode((SYSTEM_TABLE, "schema", database))
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a change of a schema starts from, all read at one timestamp.
+
+    ``copies``: the timestamps of the rows of the schema and of the database at each place, 0 for one that is not there.
+    """
+
+    stored: Stored
+    next_id: int
+    counter_ts: int
+    copies: tuple[tuple[int, int], ...]
+    leases: list[LeaseRow]
+
+    @property
+    def even(self) -> bool:
+        """Tell whether all copies were written by one transaction."""
+        return len(set(self.copies)) == 1
 
 
-def database_key(database: str) -> bytes:
-    """Return the key of the row that says that a database exists."""
-    return tuples.encode((SYSTEM_TABLE, "database", database))
-
-
-def lease_key(database: str, server: str) -> bytes:
-    """Return the key of a server's lease."""
-    return tuples.encode((SYSTEM_TABLE, "schema_lease", database, server))
-
-
-def _lease_range(database: str) -> KeyRange:
-    prefix = tuples.encode((SYSTEM_TABLE, "schema_lease", database))
-    return KeyRange(prefix, tuples.successor(prefix))
-
+_AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.NOT_LEADER, Code.OVERLOADED, Code.WRONG_RANGE})
+"""Errors after which another copy is asked, if the outcome is not what matters: the group does not answer."""
 
 _NEXT_ID_KEY = tuples.encode((SYSTEM_TABLE, "next_id"))
 
@@ -158,28 +167,51 @@ class SchemaStore:
 
         Raises F1Error NOT_FOUND, and what the storage client raises.
         """
-        stored, _, _ = await self._load(database)
+        stored = await self._load_at(SYSTEM_TABLE, database, _PATIENCE_S)
         if stored.database_ts == 0 and database == DEFAULT_DATABASE:
             await self.create_database(database, exists_ok=True)
-            stored, _, _ = await self._load(database)
+            stored = await self._load_at(SYSTEM_TABLE, database, _PATIENCE_S)
         if stored.database_ts == 0:
             raise _no_database(database)
         return stored
 
-    async def _load(self, database: str) -> tuple[Stored, tuple[int, int], list[LeaseRow]]:
-        """Read the schema, the next id with its row's timestamp, and all leases, at one timestamp."""
-        keys = [schema_key(database), database_key(database), _NEXT_ID_KEY]
-        result = await self._client.read(keys, [_lease_range(database)])
-        schema_row, database_row, counter = result.versions
-        schema = Schema(database)
-        if schema_row is not None and schema_row.value is not None:
-            schema = decode_schema(schema_row.value, schema_row.ts)
+    async def load_any(self, known: Stored, patience_s: float) -> Stored:
+        """Read the newest schema, from a copy if the meta group does not answer for so long.
+
+        ``known`` was read before: a copy that is older, or not there, is none. Raises as :meth:`load`.
+        """
+        database = known.schema.database
+        for place in PLACES:
+            try:
+                stored = await self._load_at(place, database, patience_s)
+            except F1Error as error:
+                if error.code not in _AWAY:
+                    raise
+                continue
+            if place == SYSTEM_TABLE or (stored.schema_ts and stored.schema.version >= known.schema.version):
+                if stored.database_ts == 0:
+                    raise _no_database(database)
+                return stored
+        return await self.load(database)
+
+    async def _load_at(self, place: int, database: str, timeout_s: float) -> Stored:
+        keys = [schema_key(database, place), database_key(database, place)]
+        schema_row, database_row = (await self._client.read(keys, timeout_s=timeout_s)).versions
+        return _stored(database, schema_row, database_row)
+
+    async def _load(self, database: str, places: Sequence[int] = PLACES) -> _Found:
+        """Read the schema, its copies, the next id and all leases, at one timestamp."""
+        keys = [key for place in places for key in (schema_key(database, place), database_key(database, place))]
+        ranges = [lease_range(database, place) for place in places]
+        result = await self._client.read([_NEXT_ID_KEY, *keys], ranges)
+        counter, *rows = result.versions
         next_id = _FIRST_ID
         if counter is not None and counter.value is not None:
             next_id = _int(decode_row(counter.value).get(1))
-        stored = Stored(schema, _live_ts(schema_row), _live_ts(database_row))
-        leases = [_lease_row(row.key, row.ts, row.value) for row in result.ranges[0]]
-        return stored, (next_id, _live_ts(counter)), leases
+        times = [_live_ts(row) for row in rows]
+        copies = tuple(zip(times[::2], times[1::2], strict=True))
+        leases = [_lease_row(row.key, row.ts, row.value) for found in result.ranges for row in found]
+        return _Found(_stored(database, rows[0], rows[1]), next_id, _live_ts(counter), copies, leases)
 
     async def schemas_at(self, timestamp: int) -> dict[str, Schema]:
         """Return the schemas of all databases as of a timestamp (microseconds since the epoch), by database."""
@@ -213,21 +245,23 @@ class SchemaStore:
         return [str(tuples.decode(row.key)[2]) for row in result.ranges[0]]
 
     async def leases(self, database: str) -> list[LeaseRow]:
-        """Return all lease rows of a database, expired ones too, by server."""
-        result = await self._client.read([], [_lease_range(database)])
-        return [_lease_row(row.key, row.ts, row.value) for row in result.ranges[0]]
+        """Return all lease rows of a database, expired ones too, by place and server."""
+        result = await self._client.read([], [lease_range(database, place) for place in PLACES])
+        return [_lease_row(row.key, row.ts, row.value) for found in result.ranges for row in found]
 
     # ------------------------------------------------------------------ leases
 
-    async def lease(self, database: str, server: str) -> LeaseRow | None:
-        """Return a server's lease row: an earlier process of that name may have left one."""
-        key = lease_key(database, server)
-        row = (await self._client.read([key])).versions[0]
-        return None if row is None or row.value is None else _lease_row(key, row.ts, row.value)
+    async def leases_of(self, database: str, server: str) -> list[LeaseRow]:
+        """Return a server's lease rows: an earlier process of that name may have left some."""
+        keys = [lease_key(database, server, place) for place in PLACES]
+        rows = zip(keys, (await self._client.read(keys)).versions, strict=True)
+        return [_lease_row(key, row.ts, row.value) for key, row in rows if row is not None and row.value is not None]
 
-    async def write_lease(self, stored: Stored, lease: LeaseRow) -> int:
-        """Write a lease if the schema is still the one that was read, and return the commit timestamp.
+    async def write_lease(self, stored: Stored, lease: LeaseRow, patience_s: float) -> LeaseRow:
+        """Write a lease if the schema is still the one that was read, and return it with place and commit timestamp.
 
+        Each place gets ``patience_s`` to answer, the meta group once more if none does. A try whose outcome is not
+        known may still leave its row: that makes somebody wait for a lease that nobody uses, and nothing worse.
         Raises F1Error ABORTED if the schema or the database changed: read them again.
         """
         cells: dict[int, Cell] = {
@@ -237,26 +271,46 @@ class SchemaStore:
             _OLD_VERSION: lease.old_version,
             _OLD_UNTIL: lease.old_until,
         }
+        value = encode_row(cells)
+        for place in PLACES:
+            try:
+                # A commit without an answer asks what became of it, for longer than there is time here.
+                async with asyncio.timeout(patience_s):
+                    ts = await self._write_lease_at(place, stored, lease.server, value, patience_s)
+            except TimeoutError:
+                continue
+            except F1Error as error:
+                if error.code is Code.ABORTED and place != SYSTEM_TABLE:
+                    if (await self._load_at(place, stored.schema.database, patience_s)).schema_ts:
+                        raise
+                elif error.code not in _AWAY and not error.ambiguous:
+                    raise
+            else:
+                return replace(lease, place=place, ts=ts)
+        ts = await self._write_lease_at(SYSTEM_TABLE, stored, lease.server, value, 5.0)
+        return replace(lease, place=SYSTEM_TABLE, ts=ts)
+
+    async def _write_lease_at(self, place: int, stored: Stored, server: str, value: bytes, timeout_s: float) -> int:
         database = stored.schema.database
         return await self._client.commit(
-            [Write(lease_key(database, lease.server), encode_row(cells))],
+            [Write(lease_key(database, server, place), value)],
             [
-                ExpectVersion(schema_key(database), stored.schema_ts),
-                ExpectVersion(database_key(database), stored.database_ts),
+                ExpectVersion(schema_key(database, place), stored.schema_ts),
+                ExpectVersion(database_key(database, place), stored.database_ts),
             ],
-            timeout_s=5.0,
+            timeout_s=timeout_s,
         )
 
-    async def remove_lease(self, database: str, server: str) -> None:
-        """Remove a server's lease: it stops."""
-        await self._client.commit([Write(lease_key(database, server), None)], timeout_s=2.0)
+    async def remove_lease(self, database: str, server: str, place: int = SYSTEM_TABLE) -> None:
+        """Remove a server's lease at a place: it stops."""
+        await self._client.commit([Write(lease_key(database, server, place), None)], timeout_s=2.0)
 
     async def remove_expired(self, database: str, older_than_ts: int) -> None:
         """Remove lease rows that were written before a time: their servers are gone. Losing a race is fine."""
         for lease in await self.leases(database):
             if lease.ts >= older_than_ts:
                 continue
-            key = lease_key(database, lease.server)
+            key = lease_key(database, lease.server, lease.place)
             try:
                 await self._client.commit([Write(key, None)], [ExpectVersion(key, lease.ts)], timeout_s=2.0)
             except F1Error:
@@ -271,33 +325,35 @@ class SchemaStore:
         because there is one. Raises as :meth:`write`.
         """
         for attempt in range(_ATTEMPTS):
-            stored, (next_id, counter_ts), _ = await self._load(database)
+            found = await self._load(database, (SYSTEM_TABLE,))
+            stored = found.stored
             if stored.database_ts == 0:
                 raise _no_database(database)
-            counter = _Counter(next_id)
+            counter = _Counter(found.next_id)
             write = make(stored.schema, counter.draw)
             if write is None:
                 return stored, 0
             writes = [write, Write(_NEXT_ID_KEY, encode_row({1: counter.next}))]
             expected = [
-                *self._unchanged(stored),
-                ExpectVersion(_NEXT_ID_KEY, counter_ts),
+                *self._unchanged(database, found),
+                ExpectVersion(_NEXT_ID_KEY, found.counter_ts),
                 ExpectVersion(write.key, 0),
             ]
             if ts := await self._commit_above(0, writes, expected):
                 return stored, ts
-            found = (await self._client.read([write.key])).versions[0]
-            if found is not None and found.value is not None:
+            other = (await self._client.read([write.key])).versions[0]
+            if other is not None and other.value is not None:
                 return stored, 0
             await self._sleep(min(0.5, 0.01 * 1.3**attempt))
         raise F1Error(Code.ABORTED, f"the schema of {database} keeps being changed by others; retry")
 
     @staticmethod
-    def _unchanged(stored: Stored) -> list[Precondition]:
-        database = stored.schema.database
+    def _unchanged(database: str, found: _Found) -> list[Precondition]:
+        """Expect the schema and the database to be as they were read, at all places that were."""
         return [
-            ExpectVersion(schema_key(database), stored.schema_ts),
-            ExpectVersion(database_key(database), stored.database_ts),
+            ExpectVersion(key, ts)
+            for place, copy in zip(PLACES, found.copies, strict=False)
+            for key, ts in zip((schema_key(database, place), database_key(database, place)), copy, strict=True)
         ]
 
     async def write(
@@ -314,24 +370,23 @@ class SchemaStore:
         ``fence`` raise, ABORTED if others keep changing the schema, and what the storage client raises.
         """
 
-        def change(stored: Stored, new_id: NewId) -> tuple[Schema, list[Write]] | None:
-            if stored.database_ts == 0:
+        def change(found: _Found, new_id: NewId) -> tuple[Schema, bool] | None:
+            if found.stored.database_ts == 0:
                 raise _no_database(database)
-            made = make(stored.schema, new_id)
-            return None if made is None else (made, [])
+            made = make(found.stored.schema, new_id)
+            return None if made is None else (made, True)
 
         return await self._write(database, change, fence)
 
     async def create_database(self, database: str, *, exists_ok: bool) -> None:
         """Create an empty database. Raises F1Error ALREADY_EXISTS."""
 
-        def change(stored: Stored, _: NewId) -> tuple[Schema, list[Write]] | None:
-            if stored.database_ts:
+        def change(found: _Found, _: NewId) -> tuple[Schema, bool] | None:
+            if found.stored.database_ts:
                 if exists_ok:
                     return None
                 raise F1Error(Code.ALREADY_EXISTS, f"there is a database {database} already")
-            created = [Write(database_key(database), encode_row({1: True}))]
-            return Schema(database, version=stored.schema.version + 1), created
+            return Schema(database, version=found.stored.schema.version + 1), True
 
         await self._write(database, change)
 
@@ -339,41 +394,55 @@ class SchemaStore:
         """Remove a database and return what it was. Its data is still there. Raises F1Error NOT_FOUND."""
         before: list[Schema] = []
 
-        def change(stored: Stored, _: NewId) -> tuple[Schema, list[Write]] | None:
-            if stored.database_ts == 0:
+        def change(found: _Found, _: NewId) -> tuple[Schema, bool] | None:
+            if found.stored.database_ts == 0:
                 raise _no_database(database)
-            before[:] = [stored.schema]
-            return Schema(database, version=stored.schema.version + 1), [Write(database_key(database), None)]
+            before[:] = [found.stored.schema]
+            return Schema(database, version=found.stored.schema.version + 1), False
 
         await self._write(database, change)
         return before[0]
 
+    async def replicate(self) -> list[str]:
+        """Give each database the copies of its schema that it lacks, at the same version; return which lacked some."""
+
+        def change(found: _Found, _: NewId) -> tuple[Schema, bool] | None:
+            return None if found.even or not found.stored.database_ts else (found.stored.schema, True)
+
+        return [name for name in await self.databases() if (await self._write(name, change))[1]]
+
     async def _write(
         self,
         database: str,
-        change: Callable[[Stored, NewId], tuple[Schema, list[Write]] | None],
+        change: Callable[[_Found, NewId], tuple[Schema, bool] | None],
         fence: Callable[[], Awaitable[Precondition]] | None = None,
     ) -> tuple[Stored, bool]:
+        """Write what ``change`` returns: a schema, and whether the database exists. All copies change at once."""
         for attempt in range(_ATTEMPTS):
-            stored, (next_id, counter_ts), leases = await self._load(database)
-            counter = _Counter(next_id)
-            made = change(stored, counter.draw)
+            found = await self._load(database)
+            stored = found.stored
+            counter = _Counter(found.next_id)
+            made = change(found, counter.draw)
             if made is None:
                 return stored, False
-            schema, writes = made
-            writes = [Write(schema_key(database), encode_schema(schema)), *writes]
-            expected = self._unchanged(stored)
+            schema, exists = made
+            writes = [Write(schema_key(database, place), encode_schema(schema)) for place in PLACES]
+            announced = exists is not bool(stored.database_ts) or not found.even
+            if announced:
+                row = encode_row({1: True}) if exists else None
+                writes += [Write(database_key(database, place), row) for place in PLACES]
+            expected = self._unchanged(database, found)
             if fence is not None:
                 expected.append(await fence())
-            if counter.next != next_id:
+            if counter.next != found.next_id:
                 writes.append(Write(_NEXT_ID_KEY, encode_row({1: counter.next})))
-                expected.append(ExpectVersion(_NEXT_ID_KEY, counter_ts))
-            above = max((lease.end_below(stored.schema.version) for lease in leases), default=0)
+                expected.append(ExpectVersion(_NEXT_ID_KEY, found.counter_ts))
+            above = max((lease.end_below(stored.schema.version) for lease in found.leases), default=0)
             # Whoever uses the new schema reads above this: its indexes serve all strong reads.
             above = max([above, *(i.readable_from for table in schema.tables for i in table.indexes)])
             ts = await self._commit_above(above, writes, expected)
             if ts:
-                database_ts = ts if any(w.key == database_key(database) for w in writes) else stored.database_ts
+                database_ts = ts if announced else stored.database_ts
                 return Stored(replace(schema, commit_ts=ts), ts, database_ts), True
             await self._sleep(min(0.5, 0.01 * 1.3**attempt))
         raise F1Error(Code.ABORTED, f"the schema of {database} keeps being changed by others; retry")
@@ -405,20 +474,29 @@ class _Counter:
         return self.next - 1
 
 
+def _stored(database: str, schema_row: Version | None, database_row: Version | None) -> Stored:
+    schema = Schema(database)
+    if schema_row is not None and schema_row.value is not None:
+        schema = decode_schema(schema_row.value, schema_row.ts)
+    return Stored(schema, _live_ts(schema_row), _live_ts(database_row))
+
+
 def _live_ts(version: Version | None) -> int:
     return version.ts if version is not None and version.value is not None else 0
 
 
 def _lease_row(key: bytes, ts: int, value: bytes) -> LeaseRow:
     cells = decode_row(value)
+    place, _, _, server = tuples.decode(key)
     return LeaseRow(
-        server=str(tuples.decode(key)[3]),
+        server=str(server),
         address=str(cells.get(_ADDRESS, "")),
         version=_int(cells.get(_VERSION)),
         lease_us=_int(cells.get(_LEASE_US)),
         old_version=_int(cells.get(_OLD_VERSION)),
         old_until=_int(cells.get(_OLD_UNTIL)),
         ts=ts,
+        place=_int(place),
     )
 
 

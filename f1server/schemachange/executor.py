@@ -50,6 +50,7 @@ _POLL_S = 0.01
 _LONGEST_POLL_S = 0.2
 _FORGET_LEASES = 100
 _KEEPER_S = 2.0
+_REPLICATE_ROUNDS = 15
 _RETRY_S = 0.5
 _PASSING = frozenset(
     {
@@ -282,10 +283,14 @@ class SchemaChanges:
         return task
 
     async def keep(self) -> None:
-        """Carry on what servers that are gone have left, until cancelled."""
+        """Carry on what servers that are gone have left, until cancelled; see that schemas have their copies."""
+        rounds = 0
         while True:
             await self._sleep(_KEEPER_S)
             try:
+                if not rounds % _REPLICATE_ROUNDS and (made := await self._store.replicate()):
+                    LOG.info("the schemas of %s have copies now", ", ".join(made))
+                rounds += 1
                 for row in await self._jobs.all_running():
                     if (row.job.database, row.job.number) not in self._mine:
                         await self._take(row)

@@ -1,7 +1,8 @@
 """A small simulated database without faults, for tests that look at one thing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import f1
@@ -70,15 +71,17 @@ def with_database(
     f1servers: int = 2,
     lease_ms: int = 2_000,
     version_keep_ms: int = 0,
+    voters: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> T:
     """Run ``body`` with a new database that has this schema and return its value.
 
-    ``version_keep_ms``: how long versions are kept at least; 0: as by default.
+    ``version_keep_ms``: how long versions are kept at least; 0: as by default. ``voters``: the spanservers of a group,
+    by their positions; of one that is not named, all.
     """
     storage = StorageSection(version_keep_ms=version_keep_ms) if version_keep_ms else StorageSection()
 
     async def main(world: World) -> T:
-        cluster = SimCluster(world, ClusterConfig(servers=spanservers, groups=groups, storage=storage))
+        cluster = SimCluster(world, ClusterConfig(spanservers, groups, voters, storage=storage))
         nodes = F1Nodes(world, cluster, servers=f1servers, lease_ms=lease_ms)
         cluster.start()
         nodes.start()

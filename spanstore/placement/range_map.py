@@ -199,16 +199,21 @@ class OwnedRanges:
 GLOBAL_INDEX_BASE = 1 << 40
 """Entries of global index n are keyed like a root table with the id ``GLOBAL_INDEX_BASE + n``."""
 
+COPIES_BASE = 1 << 41
+"""Rows that upper tiers keep in several groups are keyed like root tables from this id on; the second is apart."""
+
 
 def spread_tables(groups: Sequence[int], tables: int = 256) -> RangeMap:
     """The first map of a new cluster: root tables and global indexes 1 to ``tables`` are dealt to ``groups`` in turn.
 
-    What comes after the last table or index is with it. Group 0 keeps everything below table 1; with no other group it
-    owns everything.
+    What comes after the last table or index is with it, but what begins with ``COPIES_BASE + 1`` is in another group.
+    Group 0 keeps everything below table 1; with no other group it owns everything.
     """
     data_groups = [g for g in groups if g != META_GROUP] or [META_GROUP]
     starts: list[tuple[bytes, int]] = [(KEY_MIN, META_GROUP)]
     for base in (0, GLOBAL_INDEX_BASE):
         for number in range(1, tables + 1):
             starts.append((tuples.encode((base + number,)), data_groups[(number - 1) % len(data_groups)]))
+    if len(data_groups) > 1:
+        starts.append((tuples.encode((COPIES_BASE + 1,)), data_groups[tables % len(data_groups)]))
     return RangeMap.from_starts(starts)

@@ -16,8 +16,8 @@ from f1common.clock import SameHostClock, same_host_offset_us
 from f1common.rpc.channels import ChannelCache
 from f1deploy.cluster import Cluster
 from f1server.catalog.codec import decode_schema
+from f1server.catalog.places import schema_key
 from f1server.catalog.schema import Schema
-from f1server.catalog.store import schema_key
 from f1server.dist.coordinator import Coordinator, DistributedResult
 from f1server.dist.pool import SlavePool
 from f1server.dist.stats import SERVER

@@ -14,8 +14,8 @@ import pytest
 from f1common.clock import Clock, SameHostClock, same_host_offset_us
 from f1deploy.samples import adwords, tpch
 from f1server.catalog.codec import decode_schema
+from f1server.catalog.places import schema_key
 from f1server.catalog.schema import Index, Schema, Table
-from f1server.catalog.store import schema_key
 from f1server.dist.statistics import StatisticsCache
 from f1server.history.table import with_history
 from f1server.plan.parts import PartScan

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from spanstore.client import CommitId, Decision, ExpectAbsent, ExpectExists, ExpectVersion, ReadResult, Row, Version
 
@@ -59,11 +60,15 @@ class FakeStorage:
 
 
 class FakeClient:
-    """One client; ``down`` makes every call fail, ``lose_answers`` makes that many commits happen without an answer."""
+    """One client; ``down`` makes every call fail, ``lose_answers`` makes that many commits happen without an answer.
+
+    ``away`` are the first elements of keys whose groups cannot be reached: calls that need them fail in the end.
+    """
 
     def __init__(self, store):
         self.store = store
         self.down = False
+        self.away: set[int] = set()
         self.lose_answers = 0
         self.lose_requests = 0
         self.number = 0
@@ -73,8 +78,14 @@ class FakeClient:
         if self.down:
             raise F1Error(Code.UNAVAILABLE, "the storage tier cannot be reached")
 
+    async def reach(self, keys, timeout_s):
+        if any(key.startswith(tuples.encode((place,))) for key in keys for place in self.away):
+            await asyncio.sleep(timeout_s)
+            raise F1Error(Code.UNAVAILABLE, "a group has no leader")
+
     async def read(self, keys=(), ranges=(), *, timestamp=0, timeout_s=10.0):
         await self.wait()
+        await self.reach([*keys, *(wanted.start for wanted in ranges)], timeout_s)
         store = self.store
         ts = timestamp or max(store.true_us(), store.last_ts)
         result = ReadResult(ts, [store.at(key, ts) for key in keys], [])
@@ -90,6 +101,7 @@ class FakeClient:
 
     async def commit(self, writes, preconditions=(), *, deadline=0, above=0, commit_id=None, attempt=1, timeout_s=10.0):
         await self.wait()
+        await self.reach([*(w.key for w in writes), *(p.key for p in preconditions)], timeout_s)
         if self.lose_requests:
             self.lose_requests -= 1
             raise F1Error(Code.UNKNOWN_OUTCOME, "no answer")

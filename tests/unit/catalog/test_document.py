@@ -6,8 +6,8 @@ from pathlib import Path
 from f1common.encoding import tuple as tuples
 from f1server.catalog.compile import compile_sources, compile_statements
 from f1server.catalog.ddl import parse_ddl
+from f1server.catalog.places import database_key, lease_key, schema_key
 from f1server.catalog.schema import Kind, Schema
-from f1server.catalog.store import database_key, lease_key, schema_key
 from f1server.catalog.types import column_type
 from tests.unit.catalog.samples import PROTOS, after, ids
 

@@ -9,8 +9,9 @@ import pytest
 from f1common.errors import Code, F1Error
 from f1server.catalog.codec import decode_schema
 from f1server.catalog.leases import Leased
+from f1server.catalog.places import schema_key
 from f1server.catalog.schema import ElementState
-from f1server.catalog.store import SchemaStore, schema_key
+from f1server.catalog.store import SchemaStore
 from f1server.schemachange.executor import SchemaChanges
 from spanstore.testing.sim import run_sim
 from tests.unit.catalog.samples import PROTOS

@@ -8,6 +8,7 @@ import pytest
 import f1
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
+from f1server.catalog.places import COPIES_SPAN
 from f1server.catalog.schema import Schema
 from f1server.testing.checks import check_indexes, stored
 from f1server.testing.database import Database, with_database
@@ -26,7 +27,7 @@ async def check(db: Database) -> None:
 
 async def everything(db: Database) -> dict[bytes, bytes]:
     """All that is stored for users' tables."""
-    span = (tuples.encode((1,)), tuples.encode((1 << 50,)))
+    span = (tuples.encode((1,)), COPIES_SPAN[0])
     return await stored(db.storage, span, db.storage.strong_timestamp())
 
 

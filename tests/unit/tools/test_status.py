@@ -148,7 +148,8 @@ def test_ranges_are_shown_with_leaders_and_readable_borders() -> None:
         ("3", "1099511627777", 1, "span-a1"),
         ("1099511627777", "1099511627778", 1, "span-a1"),
         ("1099511627778", "1099511627779", 2, ""),
-        ("1099511627779", "+inf", 1, "span-a1"),
+        ("1099511627779", "2199023255553", 1, "span-a1"),
+        ("2199023255553", "+inf", 2, ""),
     ]
     assert bytes.fromhex(rows[1].start) == tuples.encode((1,))
     assert rows[-1].end == "ff"
