@@ -34,5 +34,6 @@ What a replaced owner still does to rows fills what is missing or removes what n
 Left out
 ========
 The reorganiser runs at the owner, not on the slave pool; its progress over the keys is not kept, so that a new owner
-begins the walk again. Flat tables are not moved into hierarchies.
+begins the walk again. Tables are not moved into hierarchies, out of them, or to another primary key; how that could be
+done is docs/adr/0005-tables-move-as-mirrors.md.
 """
