@@ -147,11 +147,11 @@ def late_replies(scenario: ChangeScenario) -> Iterator[None]:
     original = SchemaStore.write_lease
     rng = scenario.rng("late")
 
-    async def write_lease(store: SchemaStore, stored: Stored, lease: LeaseRow) -> int:
-        ts = await original(store, stored, lease)
+    async def write_lease(store: SchemaStore, stored: Stored, lease: LeaseRow, patience_s: float) -> LeaseRow:
+        written = await original(store, stored, lease, patience_s)
         if rng.random() * 1e6 < scenario.late_ppm:
             await asyncio.sleep(rng.random() * 2.5 * scenario.lease_ms / 1_000)
-        return ts
+        return written
 
     with patch.object(SchemaStore, "write_lease", write_lease):
         yield
