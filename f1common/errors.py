@@ -32,6 +32,7 @@ code                    retryable what the caller may do
 ``OVERLOADED``          yes       Nothing was done: retry after a back-off.
 ``PORT_IN_USE``         no        Another process listens there: choose another port or stop that process.
 ``SNAPSHOT_TOO_OLD``    no        The timestamp lies below what garbage collection keeps: read at a newer one.
+``TRANSACTION_EXPIRED`` yes       The transaction outlived its lease, nothing of it was kept: run it again, and quicker.
 ``UNAUTHENTICATED``     no        The peer did not say who it is: supply credentials.
 ``UNAVAILABLE``         yes       The server or a quorum cannot be reached: retry after a back-off, perhaps elsewhere.
 ``UNKNOWN_OUTCOME``     no        The commit may or may not have happened: ask for the outcome of its commit id.
@@ -68,6 +69,7 @@ class Code(StrEnum):
     OVERLOADED = "OVERLOADED"
     PORT_IN_USE = "PORT_IN_USE"
     SNAPSHOT_TOO_OLD = "SNAPSHOT_TOO_OLD"
+    TRANSACTION_EXPIRED = "TRANSACTION_EXPIRED"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     UNAVAILABLE = "UNAVAILABLE"
     UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
@@ -76,7 +78,14 @@ class Code(StrEnum):
 
 
 RETRYABLE: frozenset[Code] = frozenset(
-    {Code.ABORTED, Code.NOT_LEADER, Code.OVERLOADED, Code.UNAVAILABLE, Code.WRONG_RANGE},
+    {
+        Code.ABORTED,
+        Code.NOT_LEADER,
+        Code.OVERLOADED,
+        Code.TRANSACTION_EXPIRED,
+        Code.UNAVAILABLE,
+        Code.WRONG_RANGE,
+    },
 )
 """Codes whose errors are retryable unless the raiser says otherwise."""
 

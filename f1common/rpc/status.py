@@ -60,6 +60,7 @@ GRPC_STATUS: Mapping[Code, grpc.StatusCode] = {
     Code.OVERLOADED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.PORT_IN_USE: grpc.StatusCode.FAILED_PRECONDITION,
     Code.SNAPSHOT_TOO_OLD: grpc.StatusCode.OUT_OF_RANGE,
+    Code.TRANSACTION_EXPIRED: grpc.StatusCode.ABORTED,
     Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Code.UNKNOWN_OUTCOME: grpc.StatusCode.UNKNOWN,

@@ -9,6 +9,7 @@ from spanstore.testing.checkers.linearizability import check_linearizable
 from spanstore.testing.checkers.list_append import check_list_append
 from spanstore.testing.checkers.log_agreement import Applied, Installed, check_log_agreement
 from spanstore.testing.checkers.ring import check_ring
+from spanstore.testing.checkers.snapshot_isolation import SnapshotRange, SnapshotTxn, check_snapshot_isolation
 from spanstore.testing.checkers.timestamps import check_snapshot_replay, check_timestamp_order
 from spanstore.testing.checkers.violation import CheckFailed, Violation, require
 
@@ -16,12 +17,15 @@ __all__ = [
     "Applied",
     "CheckFailed",
     "Installed",
+    "SnapshotRange",
+    "SnapshotTxn",
     "Violation",
     "check_bank",
     "check_linearizable",
     "check_list_append",
     "check_log_agreement",
     "check_ring",
+    "check_snapshot_isolation",
     "check_snapshot_replay",
     "check_timestamp_order",
     "require",

@@ -1,0 +1,1 @@
+"""Stores: where the orchestrator keeps its cells. Each passes tests/contract/stores."""

@@ -1,0 +1,1 @@
+"""What the services of the transaction orchestrator (patent 9619507) and their in-process twins have in common."""
