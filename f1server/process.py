@@ -111,12 +111,14 @@ class F1Process:
             self._background,
             self.leases,
             lambda: self._sql.evaluators(),
+            clock,
             options=ThrottleOptions(
                 section.reorganise_slowdown_percent / 100,
                 section.reorganise_min_rows_per_s,
                 section.reorganise_max_rows_per_s,
             ),
-            now_s=lambda: clock.sample().boot_us / 1e6,
+            pool=self.pool,
+            channels=self._channels,
             sleep=asyncio.sleep,
         )
         jobs = JobStore(self.client, clock)

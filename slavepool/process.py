@@ -12,7 +12,9 @@ from f1common.observe.metrics import Metrics
 from f1common.pb import master_pb2 as pb
 from f1common.rpc.channels import ChannelCache
 from slavepool.heartbeat import Heartbeat, Vitals
+from slavepool.reorganising import ChildWalks
 from slavepool.service import SERVICE_NAME, PartService
+from slavepool.walks import InPlaceWalks
 from spanstore.client import SpanClient
 
 SERVICE_NAMES: tuple[str, ...] = (SERVICE_NAME,)
@@ -71,7 +73,11 @@ class SlaveProcess:
         """Names this run of the process; who calls a slave says which run it means."""
         storage = [server.address for server in config.cluster.servers]
         self.client = SpanClient(storage, clock=clock, rng=rng, channels=channels, zone=config.server.zone)
-        self.parts = PartService(config.slave, self.client, channels, metrics=self.metrics, inline=inline)
+        self._background = SpanClient(
+            storage, clock=clock, rng=rng, channels=channels, zone=config.server.zone, background=True
+        )
+        walks = InPlaceWalks(self._background, clock) if inline else ChildWalks(lambda: config)
+        self.parts = PartService(config.slave, self.client, channels, metrics=self.metrics, inline=inline, walks=walks)
         self.services: list[SlaveService] = [self.parts]
         self.heartbeat: Heartbeat | None = None
 
@@ -131,6 +137,7 @@ class SlaveProcess:
             await self.heartbeat.close()
         for service in self.services:
             await service.close()
+        await self._background.close()
         await self.client.close()
 
 

@@ -24,6 +24,7 @@ from f1server.txn.source import StorageSource
 from slavepool.assignment import Assignment, SchemaCache, assignment_from_pb
 from slavepool.ducks import Ducks
 from slavepool.heartbeat import Vitals
+from slavepool.reorganising import Walks
 from slavepool.run import PROTOCOL_VERSION, SlaveRun
 from slavepool.run_session import serve_run, to_the_end
 from spanstore.client import SpanClient
@@ -48,9 +49,10 @@ class PartService(stubs.SlaveServicer):
         metrics: Metrics | None = None,
         inline: bool = False,
         source: Callable[[Assignment], Source] | None = None,
+        walks: Walks | None = None,
     ) -> None:
         """``inline``: evaluate in place instead of on threads, as the simulator must. ``source``: what parts read
-        tables from, if not the storage tier."""
+        tables from, if not the storage tier. ``walks``: what works on rows for schema changes; None: nothing does."""
         self._client = client
         self._source = source or self._storage
         self._channels = channels
@@ -64,6 +66,7 @@ class PartService(stubs.SlaveServicer):
             # Rows on their way into DuckDB are not in its books.
             spool_bytes=min(DuckConfig().spool_bytes, section.query_memory_mib * _MIB // 16),
         )
+        self._walks = walks
         self._ducks = Ducks(config, self._executor, most)
         self._schemas = SchemaCache()
         self._runs: dict[tuple[bytes, int], SlaveRun] = {}
@@ -88,8 +91,10 @@ class PartService(stubs.SlaveServicer):
         return Vitals(len(self._runs))
 
     async def drain(self) -> None:
-        """Take no more queries, and let the running ones end."""
+        """Take no more queries, and let the running ones end. Walks go on at other slaves."""
         self._draining = True
+        if self._walks is not None:
+            await self._walks.close()
         for _ in range(round(_DRAIN_S / _DRAIN_STEP_S)):
             if not self._runs:
                 return
@@ -98,6 +103,8 @@ class PartService(stubs.SlaveServicer):
     async def close(self) -> None:
         """Free everything."""
         self._draining = True
+        if self._walks is not None:
+            await self._walks.close()
         for run in list(self._runs.values()):
             await run.close()
         self._ducks.close()
@@ -135,6 +142,13 @@ class PartService(stubs.SlaveServicer):
                 if run.failed.done():
                     self._ducks.condemn(duck)
                 await to_the_end(self._forget(run))
+
+    @maps_errors
+    async def Reorganise(self, request_iterator: Any, context: Any) -> None:
+        """Work on rows for a schema change, for as long as the f1server keeps the stream open."""
+        if self._draining or self._walks is None:
+            raise F1Error(Code.UNAVAILABLE, "this slave does not work on rows; use another one")
+        await self._walks.serve(context)
 
     async def _forget(self, run: SlaveRun) -> None:
         await run.close()

@@ -8,6 +8,68 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ReorganiseRequest(_message.Message):
+    __slots__ = ("start", "fence_ts")
+    START_FIELD_NUMBER: _ClassVar[int]
+    FENCE_TS_FIELD_NUMBER: _ClassVar[int]
+    start: StartWalk
+    fence_ts: int
+    def __init__(self, start: _Optional[_Union[StartWalk, _Mapping]] = ..., fence_ts: _Optional[int] = ...) -> None: ...
+
+class StartWalk(_message.Message):
+    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    FENCE_TS_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    MIN_RATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_RATE_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    schema: bytes
+    schema_commit_ts: int
+    tasks: _containers.RepeatedCompositeFieldContainer[WalkTask]
+    start: bytes
+    end: bytes
+    snapshot: int
+    fence_ts: int
+    slowdown: float
+    min_rate: float
+    max_rate: float
+    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ...) -> None: ...
+
+class WalkTask(_message.Message):
+    __slots__ = ("kind", "table_id", "id", "name", "lock", "work")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    table_id: int
+    id: int
+    name: str
+    lock: int
+    work: str
+    def __init__(self, kind: _Optional[str] = ..., table_id: _Optional[int] = ..., id: _Optional[int] = ..., name: _Optional[str] = ..., lock: _Optional[int] = ..., work: _Optional[str] = ...) -> None: ...
+
+class ReorganiseReply(_message.Message):
+    __slots__ = ("rows", "bytes", "done", "error")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    bytes: int
+    done: bool
+    error: _types_pb2.Error
+    def __init__(self, rows: _Optional[int] = ..., bytes: _Optional[int] = ..., done: _Optional[bool] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...
+
 class RunRequest(_message.Message):
     __slots__ = ("start", "go", "credit_bytes")
     START_FIELD_NUMBER: _ClassVar[int]

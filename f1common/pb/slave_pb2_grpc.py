@@ -44,6 +44,11 @@ class SlaveStub:
                 request_serializer=f1common_dot_pb_dot_slave__pb2.ExchangeRequest.SerializeToString,
                 response_deserializer=f1common_dot_pb_dot_slave__pb2.ExchangeReply.FromString,
                 _registered_method=True)
+        self.Reorganise = channel.stream_stream(
+                '/f1.slave.Slave/Reorganise',
+                request_serializer=f1common_dot_pb_dot_slave__pb2.ReorganiseRequest.SerializeToString,
+                response_deserializer=f1common_dot_pb_dot_slave__pb2.ReorganiseReply.FromString,
+                _registered_method=True)
 
 
 class SlaveServicer:
@@ -64,6 +69,14 @@ class SlaveServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reorganise(self, request_iterator, context):
+        """From the f1server that carries out a schema change: a walk over some rows of a table, and what it writes. The
+        f1server goes on telling until when commits are allowed. When the stream ends, so does the work.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SlaveServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +89,11 @@ def add_SlaveServicer_to_server(servicer, server):
                     servicer.Exchange,
                     request_deserializer=f1common_dot_pb_dot_slave__pb2.ExchangeRequest.FromString,
                     response_serializer=f1common_dot_pb_dot_slave__pb2.ExchangeReply.SerializeToString,
+            ),
+            'Reorganise': grpc.stream_stream_rpc_method_handler(
+                    servicer.Reorganise,
+                    request_deserializer=f1common_dot_pb_dot_slave__pb2.ReorganiseRequest.FromString,
+                    response_serializer=f1common_dot_pb_dot_slave__pb2.ReorganiseReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -132,6 +150,33 @@ class Slave:
             '/f1.slave.Slave/Exchange',
             f1common_dot_pb_dot_slave__pb2.ExchangeRequest.SerializeToString,
             f1common_dot_pb_dot_slave__pb2.ExchangeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reorganise(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/f1.slave.Slave/Reorganise',
+            f1common_dot_pb_dot_slave__pb2.ReorganiseRequest.SerializeToString,
+            f1common_dot_pb_dot_slave__pb2.ReorganiseReply.FromString,
             options,
             channel_credentials,
             insecure,

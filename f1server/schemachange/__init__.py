@@ -15,7 +15,10 @@ never differ by more than servers can bear: elements pass through states in whic
 * :mod:`~f1server.schemachange.states` is figure 3 of the paper as a table, :mod:`~f1server.schemachange.plan` puts the
   changes of many elements into its rows, :mod:`~f1server.schemachange.diff` finds the elements that differ between two
   schemas, and :mod:`~f1server.schemachange.edits` makes the versions.
-* :mod:`~f1server.schemachange.reorganiser` fills, validates and removes what old rows have or lack, between versions.
+* :mod:`~f1server.schemachange.reorganiser` fills, validates and removes what old rows have or lack, between versions:
+  :mod:`~f1server.schemachange.tablewalk` divides a table and notes what is done,
+  :mod:`~f1server.schemachange.dealing` deals the partitions to slaves, :mod:`~f1server.schemachange.walk` is what is
+  done with one of them, and :mod:`~f1server.schemachange.throttle` keeps all of it from disturbing users.
 * :mod:`~f1server.schemachange.jobs` keeps what is wanted, durably; :mod:`~f1server.schemachange.executor` carries it
   out, whoever's job it was.
 * :mod:`~f1server.schemachange.planner` tells beforehand what a change would take, and
@@ -31,9 +34,26 @@ may stop, go on at another server, or turn back at any of them. Work on data is 
 was not noted. Two owners of a job cannot both write versions: each write expects the job's row as its owner left it.
 What a replaced owner still does to rows fills what is missing or removes what nobody uses: done twice, it is the same.
 
+How rows are reorganised
+========================
+A walk needs no locks on rows. It reads them as of a snapshot that was taken when every server had the version, so
+whoever changes a row after the snapshot sees to its entries too, old and new; a delete leaves a trace under the key of
+the entry even where none was yet. So the entry that follows from a row of the snapshot may be written unless its key
+has a newer version, which the storage tier tests as it commits: the Thomas write rule of section 4.3. Two rows may want
+one key in a unique index only; what is in dispute there is decided under locks, a few rows at a time.
+
+A table is divided into partitions of some seconds' work, which slaves take one after the other; a partition whose slave
+dies is given to another. A slave has no lease on the schema: it commits up to a fence, the end of the owner's lease,
+which the owner goes on telling it of. Which partitions are done is noted, with the snapshot, so that the next owner, or
+this one after a pause, does the rest; if the snapshot can no longer be read, at a newer one, which is as good, since it
+too lies after the last write under an older version.
+
+The pace follows from how long the storage tier takes over users' reads and commits, compared with how long it takes
+while the reorganiser rests; it has a lower bound, so that every change ends.
+
 Left out
 ========
-The reorganiser runs at the owner, not on the slave pool; its progress over the keys is not kept, so that a new owner
-begins the walk again. Tables are not moved into hierarchies, out of them, or to another primary key; how that could be
-done is docs/adr/0005-tables-move-as-mirrors.md.
+Tables are not moved into hierarchies, out of them, or to another primary key; how that could be done is
+docs/adr/0005-tables-move-as-mirrors.md. Rows and entries of what is dropped are removed by the owner itself, not by
+slaves, and a new owner begins that walk again.
 """

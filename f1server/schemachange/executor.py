@@ -29,12 +29,13 @@ from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
 from f1server.catalog.tables import NewId
+from f1server.schemachange.dealing import PASSING
 from f1server.schemachange.diff import Element, Step, plan_steps, summary
 from f1server.schemachange.edits import advance
 from f1server.schemachange.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
 from f1server.schemachange.ownership import GaveUp, Lost, Owner, Paused, Turned
 from f1server.schemachange.plan import Task
-from f1server.schemachange.reorganiser import Watch
+from f1server.schemachange.progress import Progress, Watch
 from f1server.schemachange.sources import Sources
 from f1server.schemachange.states import Work
 from spanstore.client import Write
@@ -52,18 +53,7 @@ _FORGET_LEASES = 100
 _KEEPER_S = 2.0
 _REPLICATE_ROUNDS = 15
 _RETRY_S = 0.5
-_PASSING = frozenset(
-    {
-        Code.UNAVAILABLE,
-        Code.DEADLINE_EXCEEDED,
-        Code.ABORTED,
-        Code.OVERLOADED,
-        Code.NOT_LEADER,
-        Code.WRONG_RANGE,
-        Code.FENCED,
-        Code.SNAPSHOT_TOO_OLD,
-    }
-)
+_PASSING = PASSING | {Code.SNAPSHOT_TOO_OLD}
 """Errors after which work on data is simply tried again."""
 
 
@@ -75,6 +65,9 @@ class DataWork(Protocol):
 
     async def run(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """Fill, validate and remove. Raises F1Error if rows do not honour what is new."""
+
+    async def forget(self, database: str) -> None:
+        """The work of a change is done, or given up: nobody will go on with it."""
 
     async def purge(self, before: Schema, tables: Sequence[Table]) -> None:
         """Delete all rows, entries and history of tables of a database that is no more."""
@@ -400,14 +393,8 @@ class SchemaChanges:
 
     async def _reorganise(self, owner: Owner, schema: Schema, tasks: Sequence[Task[Element]]) -> None:
         """Do the work on data. What may fail comes first; from the first removal on there is no way back."""
-        owner.rows = owner.bytes = 0
         began_us = self._clock.sample().boot_us
-
-        async def watch(rows: int, size: int) -> None:
-            owner.rows += rows
-            owner.bytes += size
-            await owner.obey()
-
+        watch = Progress(owner, self._clock)
         careful = [task for task in tasks if task.work is not Work.REMOVE]
         removals = [task for task in tasks if task.work is Work.REMOVE]
         if careful:
@@ -423,6 +410,7 @@ class SchemaChanges:
             worked_rows=owner.job.worked_rows + owner.rows,
             worked_ms=owner.job.worked_ms + (self._clock.sample().boot_us - began_us) // 1000,
         )
+        await self._work.forget(owner.job.database)
 
     async def _failed(self, owner: Owner, error: F1Error) -> None:
         """Decide what an error means: try again, go back, or give up. Raises Lost."""
@@ -445,6 +433,7 @@ class SchemaChanges:
         ended = replace(end, step="", order=Order.NONE, ended_ts=self._clock.sample().tt.latest)
         while True:
             try:
+                await self._work.forget(end.database)
                 await self._jobs.end(owner.row, ended)
                 return
             except F1Error as error:

@@ -45,6 +45,8 @@ class Owner:
         self.place = (0, 0)
         """Which of how many steps."""
         self.bytes = 0
+        self.rows_total = 0
+        self.left_ms = 0
 
     @property
     def job(self) -> Job:
@@ -55,9 +57,7 @@ class Owner:
         """Change the row. What others ordered meanwhile is kept. Raises Lost."""
         async with self._lock:
             while True:
-                job = replace(
-                    self.row.job, step=self.step, rows=self.rows, bytes=self.bytes, **self._place(), **changes
-                )
+                job = replace(self.row.job, step=self.step, **self._place(), **self._work(), **changes)
                 try:
                     self.row = await self._jobs.put(self.row, job)
                     return
@@ -68,6 +68,9 @@ class Owner:
 
     def _place(self) -> dict[str, int]:
         return {"step_number": self.place[0], "steps": self.place[1]}
+
+    def _work(self) -> dict[str, int]:
+        return {"rows": self.rows, "bytes": self.bytes, "rows_total": self.rows_total, "left_ms": self.left_ms}
 
     async def _read(self) -> None:
         found = await self._jobs.running(self.job.database)

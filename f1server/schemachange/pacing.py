@@ -18,16 +18,20 @@ class Paced:
         now_s: Callable[[], float],
         sleep: Callable[[float], Awaitable[object]],
     ) -> None:
-        """``client``: the one that the walks use, which must work in the background."""
+        """``client``: the one that the walks use, which must work in the background. ``now_s``: since the epoch."""
         self._client = client
         self._throttle = Throttle(options)
         self._now_s = now_s
         self._sleep = sleep
 
+    def adjust(self, options: ThrottleOptions) -> None:
+        """Go by other bounds from now on."""
+        self._throttle.adjust(options)
+
     async def begin(self, rows: int) -> None:
         """Wait until a batch of so many rows or entries may begin."""
         load = self._client.foreground()
-        figures = Figures(load.reads, load.read_us, load.commits, load.commit_us)
+        figures = Figures(load.reads, load.read_us, load.commits, load.commit_us, load.age_s)
         wait_s = self._throttle.wait_s(rows, figures, self._now_s())
         if wait_s > 0:
             await self._sleep(wait_s)

@@ -18,32 +18,35 @@ All of it is done as fast as users do not notice (:mod:`f1server.schemachange.th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import decode_row
-from f1common.errors import Code, F1Error
+from f1common.rpc.channels import ChannelCache
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Column, Schema, Table
+from f1server.dist.pool import SlavePool
 from f1server.rows.keys import split_row_key, table_span
 from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.diff import Element
 from f1server.schemachange.edits import Part
 from f1server.schemachange.pacing import Paced
 from f1server.schemachange.plan import Task
+from f1server.schemachange.progress import Watch
 from f1server.schemachange.states import Work
-from f1server.schemachange.tablework import TableWork, by_table, find
+from f1server.schemachange.tablewalk import TableWalks
+from f1server.schemachange.tablework import by_table, find
 from f1server.schemachange.throttle import ThrottleOptions
 from f1server.schemachange.validation import RowEvaluators
-from f1server.schemachange.walk import Walk, Walker, Watch
+from f1server.schemachange.walk import Walker
+from f1server.schemachange.workers import Here, Workers, leased_fence
 from spanstore.client import KeyRange, SpanClient, Write
 
 __all__ = ["Reorganiser", "RowEvaluators", "Watch"]
 
 _CHUNK = 200
 _PAGE = 2_000
-_LANES = 4
 
 
 class Reorganiser:
@@ -54,17 +57,23 @@ class Reorganiser:
         client: SpanClient,
         leases: SchemaLeases,
         evaluators: Callable[[], RowEvaluators],
+        clock: Clock,
         *,
         options: ThrottleOptions,
-        now_s: Callable[[], float],
+        pool: SlavePool | None = None,
+        channels: ChannelCache | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """``client`` is a background one; ``now_s`` measures time; ``evaluators`` is asked when rows are at hand."""
+        """``client`` is a background one; ``evaluators`` is asked when rows are at hand; ``pool``: slaves that help."""
         self._client = client
-        self._leases = leases
-        self._evaluators = evaluators
-        self._sleep = sleep
-        self._pace = Paced(client, options, now_s, sleep)
+        self._pace = Paced(client, options, lambda: clock.sample().tt.latest / 1e6, sleep)
+
+        def walker(schema: Schema) -> Walker:
+            return Walker(client, evaluators, lambda: leased_fence(leases, schema), self._pace, sleep)
+
+        here = Here(walker)
+        workers = Workers(here, pool, leases, channels, options)
+        self._walks = TableWalks(client, here, workers, lambda: clock.sample().boot_us / 1e6)
 
     async def has_rows(self, schema: Schema, table: Table, column: Column | None = None) -> bool:
         """Is there any row of ``table``, with a value in ``column`` if one is given?"""
@@ -87,36 +96,11 @@ class Reorganiser:
                 # Entries go before the values that they are made of, without which they would be wrong.
                 await self._purge(schema, chosen, watch)
             for work in by_table(schema, chosen):
-                await self._walk_table(schema, work, watch)
+                await self._walks.walk(schema, work, watch, removing=removing)
 
-    # ------------------------------------------------------------------ rows of one table
-
-    async def _walk_table(self, schema: Schema, work: TableWork, watch: Watch) -> None:
-        low, high = table_span(schema, work.table)
-        snapshot = await self._now_of(low)
-        pieces = (await self._client.range_map()).pieces(low, high)
-        lanes = asyncio.Semaphore(_LANES)
-
-        async def walk(start: bytes, end: bytes) -> None:
-            async with lanes:
-                walker = Walker(self._client, self._evaluators, lambda: self._fence(schema), self._pace, self._sleep)
-                await walker.walk(Walk(schema, work, start, end, snapshot), watch)
-
-        walks = [asyncio.create_task(walk(start, end)) for start, end, _ in pieces]
-        try:
-            await asyncio.gather(*walks)
-        finally:
-            for task in walks:
-                task.cancel()
-            await asyncio.gather(*walks, return_exceptions=True)
-
-    @asynccontextmanager
-    async def _fence(self, schema: Schema) -> AsyncGenerator[Callable[[], int], None]:
-        """Let a commit happen not later than this server may use ``schema``. Raises ABORTED if it uses another one."""
-        async with self._leases.use(schema.database) as leased:
-            if leased.schema.version != schema.version:
-                raise F1Error(Code.ABORTED, f"the schema has version {leased.schema.version} by now", retryable=True)
-            yield leased.deadline
+    async def forget(self, database: str) -> None:
+        """The work of a change is done, or given up: nobody will go on with it."""
+        await self._walks.forget(database)
 
     # ------------------------------------------------------------------ removals
 
@@ -124,10 +108,7 @@ class Reorganiser:
         """Delete all rows, entries and history of tables that no server uses any more: a database was dropped."""
         elements = [Task(Element("table", table.id, name=table.name), Work.REMOVE) for table in tables]
 
-        async def go_on(rows: int, size: int) -> None:
-            """Nobody stops it."""
-
-        await self._purge(before, elements, go_on)
+        await self._purge(before, elements, _Nobody())
 
     async def _purge(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """Delete rows and entries of elements that nobody writes to; a dropped root takes its history along."""
@@ -197,6 +178,18 @@ class Reorganiser:
                 end = rows[-1].key
             else:
                 start = rows[-1].key + b"\x01"
+
+
+class _Nobody:
+    """Watches nothing."""
+
+    job = 0
+
+    def expect(self, rows: int, *, done: int = 0, size: int = 0) -> None:
+        """Take no notice."""
+
+    async def __call__(self, rows: int, size: int) -> None:
+        """Nobody stops it."""
 
 
 def _is_of(schema: Schema, key: bytes, tables: set[int], codes: set[int]) -> bool:

@@ -7,6 +7,9 @@ is a short rest, at the end of which the figures are those of users alone. While
 allowed the rate is cut; while they are not it grows by a step. Where there are next to no users it grows fast, and
 nobody rests. Between its bounds the rate may be anything; the lower bound sees to it that every change ends.
 
+Several workers rest at the same time, since rests are at certain times of a clock that they share: each would find the
+others' work in the figures otherwise.
+
 Figures of a second are uncertain: among users one request takes ten times as long as another. So the figure at rest is
 an average over several rests, and one figure never does more than one cut or one step.
 """
@@ -17,6 +20,8 @@ __all__ = ["Figures", "Throttle", "ThrottleOptions"]
 
 _WORK_S = 10.0
 _REST_S = 1.5
+_PERIOD_S = _WORK_S + _REST_S
+_SOON_S = 0.3
 _DECIDE_S = 1.0
 _FEW = 5.0
 """So few requests of users in a second say nothing, and are hardly in danger."""
@@ -43,12 +48,21 @@ class ThrottleOptions:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How users are served: how many reads and commits there were of late, and how long one takes on average."""
+    """How users are served: how many reads and commits there were of late, and how long one takes on average.
+
+    It is ``age_s`` since that was heard.
+    """
 
     reads: float = 0.0
     read_us: float = 0.0
     commits: float = 0.0
     commit_us: float = 0.0
+    age_s: float = 0.0
+
+    @property
+    def requests(self) -> float:
+        """Reads and commits."""
+        return self.reads + self.commits
 
 
 @dataclass(slots=True)
@@ -71,7 +85,7 @@ def _mixed(before: float | None, now: float) -> float:
 
 @dataclass(slots=True)
 class Throttle:
-    """Says how long to wait before each batch. Times are seconds of a clock that is the caller's."""
+    """Says how long to wait before each batch. Times are seconds since the epoch."""
 
     options: ThrottleOptions
     rate: float = 0.0
@@ -79,50 +93,64 @@ class Throttle:
     _at_rest: _AtRest = field(default_factory=_AtRest)
     _free_s: float = 0.0
     """When the next batch may begin."""
-    _resting: bool = False
-    _until_s: float = 0.0
-    """When the rest, or the work between two rests, is over."""
     _decided_s: float = 0.0
+    _rested: float = -1.0
+    """The period in which it rested last, and in which it learnt last what is so at rest."""
+    _learnt: float = -1.0
 
     def __post_init__(self) -> None:
         """Begin at the lower bound."""
         self.rate = self.rate or self.options.min_rate
 
+    def adjust(self, options: ThrottleOptions) -> None:
+        """Go by other bounds from now on."""
+        if options != self.options:
+            self.options = options
+            self._bound()
+
     def wait_s(self, rows: int, figures: Figures, now_s: float) -> float:
         """Return how long a batch of ``rows`` has to wait; it is asked once for each batch, which then happens."""
-        self._look(figures, now_s)
         begin_s = max(self._free_s, now_s)
-        if self._resting:
-            begin_s = max(begin_s, self._until_s)
+        period, phase_s = divmod(begin_s, _PERIOD_S)
+        if phase_s < _REST_S and figures.requests >= _FEW:
+            self._rested = period
+            begin_s = period * _PERIOD_S + _REST_S
+        else:
+            self._look(figures, now_s)
         self._free_s = begin_s + rows / self._working_rate()
         return begin_s - now_s
 
     def _working_rate(self) -> float:
         """The lower bound holds with the rests in it."""
-        return max(self.rate, self.options.min_rate * (_WORK_S + _REST_S) / _WORK_S)
+        return max(self.rate, self.options.min_rate * _PERIOD_S / _WORK_S)
 
     def _look(self, figures: Figures, now_s: float) -> None:
-        if self._resting:
-            if now_s >= self._until_s:
-                self._at_rest.learn(figures)
-                self._resting, self._until_s, self._decided_s = False, now_s + _WORK_S, now_s
-            return
-        if now_s >= self._decided_s + _DECIDE_S:
+        period, phase_s = divmod(now_s, _PERIOD_S)
+        if self._rested == period and self._learnt != period:
+            # What was heard as soon as the rest was over is about the rest.
+            heard_s = phase_s - figures.age_s
+            if heard_s >= _REST_S:
+                self._learnt = period
+                if heard_s <= _REST_S + _SOON_S:
+                    self._at_rest.learn(figures)
+                self._decided_s = now_s
+        elif now_s >= self._decided_s + _DECIDE_S:
             self._decided_s = now_s
             self._decide(figures)
-        if now_s >= self._until_s and figures.reads + figures.commits >= _FEW:
-            self._resting, self._until_s = True, now_s + _REST_S
 
     def _decide(self, figures: Figures) -> None:
         options = self.options
         slowdown = self._slowdown(figures)
-        if figures.reads + figures.commits < _FEW:
+        if figures.requests < _FEW:
             self.rate *= _IDLE_GROWTH
         elif slowdown is None or slowdown > options.slowdown:
             self.rate *= _CUT
         else:
             self.rate += options.min_rate / _STEPS
-        self.rate = min(max(self.rate, options.min_rate), options.max_rate)
+        self._bound()
+
+    def _bound(self) -> None:
+        self.rate = min(max(self.rate, self.options.min_rate), self.options.max_rate)
 
     def _slowdown(self, figures: Figures) -> float | None:
         """Return how much longer users wait than at rest, 0.1 is 10 %; None: it is not known."""

@@ -67,7 +67,7 @@ class Pace(Protocol):
         """The batch has ended, one way or another."""
 
 
-Watch = Callable[[int, int], Awaitable[None]]
+Tell = Callable[[int, int], Awaitable[None]]
 """Called between batches with the numbers of rows and bytes since the last call; raises to stop the work."""
 
 
@@ -110,7 +110,7 @@ class Walker:
         self._pace = pace
         self._sleep = sleep
 
-    async def walk(self, walk: Walk, watch: Watch) -> None:
+    async def walk(self, walk: Walk, watch: Tell) -> None:
         """Do all of it; what has been done already is not done a second time.
 
         Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
@@ -130,7 +130,7 @@ class Walker:
         self,
         rows: Sequence[Stored],
         work: Callable[[list[Stored]], Awaitable[None]],
-        watch: Watch,
+        watch: Tell,
         *,
         counted: bool = True,
     ) -> None:
@@ -188,7 +188,7 @@ class Walker:
 
     # ------------------------------------------------------------------ entries alone
 
-    async def _enter(self, walk: Walk, rows: Sequence[Stored], watch: Watch) -> None:
+    async def _enter(self, walk: Walk, rows: Sequence[Stored], watch: Tell) -> None:
         """Write the entries of some rows of the snapshot, in the order of their keys."""
         plain: list[_Entry] = []
         contended: dict[bytes, list[_Entry]] = {}
@@ -204,12 +204,12 @@ class Walker:
                     else:
                         plain.append(entry)
         count = _Counted(rows, len(plain) + sum(map(len, contended.values())), watch)
-        for some in await self._batches(sorted(plain, key=_key_of)):
-            async with self._paced(len(some)):
-                await self._commit(walk, _writes(some), [NoNewer(walk.snapshot, leave_out=True)])
-            await count.add(len(some))
         # Of two rows of the snapshot that want one key, one may be gone by now.
         disputed = [entry.row for found in contended.values() if len(found) > 1 for entry in found]
+        for some in await self._batches(sorted(plain, key=_key_of)):
+            async with self._paced(len(some)):
+                disputed += await self._enter_plain(walk, some)
+            await count.add(len(some))
         alone = sorted((found[0] for found in contended.values() if len(found) == 1), key=_key_of)
         for some in await self._batches(alone):
             async with self._paced(len(some)):
@@ -231,6 +231,16 @@ class Walker:
             found[-1].append(entry)
         return found
 
+    async def _enter_plain(self, walk: Walk, entries: Sequence[_Entry]) -> list[Stored]:
+        """Write entries that no other row may want; return the rows of those that only locks can decide about."""
+        try:
+            await self._commit(walk, _writes(entries), [NoNewer(walk.snapshot, leave_out=True)])
+        except F1Error as error:
+            if not _is_unknown(error):
+                raise
+            return [entry.row for entry in entries]
+        return []
+
     async def _enter_unique(self, walk: Walk, entries: Sequence[_Entry]) -> list[Stored]:
         """Write entries of unique indexes; return the rows of those that only locks can decide about."""
         left = list(entries)
@@ -241,6 +251,8 @@ class Walker:
                     await self._commit(walk, _writes(left), [NoNewer(walk.snapshot)])
                 return disputed
             except F1Error as error:
+                if _is_unknown(error):
+                    break
                 if not _has_changed(error):
                     raise
             found = (await self._client.read([entry.key for entry in left])).versions
@@ -252,7 +264,7 @@ class Walker:
             left = [entry for entry, changed in zip(left, newer, strict=True) if not changed]
         return disputed + [entry.row for entry in left]
 
-    async def _dispute(self, walk: Walk, rows: Sequence[Stored], watch: Watch) -> None:
+    async def _dispute(self, walk: Walk, rows: Sequence[Stored], watch: Tell) -> None:
         """Decide about rows under locks."""
         unique = list({row.key: row for row in rows}.values())
         for first in range(0, len(unique), _LOCKED_ROWS):
@@ -308,7 +320,7 @@ class Walker:
 class _Counted:
     """Tells of rows as their entries are written."""
 
-    def __init__(self, rows: Sequence[Stored], entries: int, watch: Watch) -> None:
+    def __init__(self, rows: Sequence[Stored], entries: int, watch: Tell) -> None:
         self._rows = rows
         self._entries = entries
         self._watch = watch
@@ -333,6 +345,11 @@ class _Counted:
 def _has_changed(error: F1Error) -> bool:
     """Tell whether a commit was refused because something is not what it was at the snapshot; nothing was written."""
     return error.code in _CHANGED and not error.ambiguous and bool(error.details)
+
+
+def _is_unknown(error: F1Error) -> bool:
+    """Tell whether a spanserver of an older version did not know what was asked, in the middle of an upgrade."""
+    return error.code is Code.INVALID_ARGUMENT and "precondition" in error.message
 
 
 def _is_own(entry: _Entry, value: bytes) -> bool:

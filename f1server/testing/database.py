@@ -72,6 +72,7 @@ def with_database(
     lease_ms: int = 2_000,
     version_keep_ms: int = 0,
     voters: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    slaves: int = 0,
 ) -> T:
     """Run ``body`` with a new database that has this schema and return its value.
 
@@ -82,7 +83,7 @@ def with_database(
 
     async def main(world: World) -> T:
         cluster = SimCluster(world, ClusterConfig(spanservers, groups, voters, storage=storage))
-        nodes = F1Nodes(world, cluster, servers=f1servers, lease_ms=lease_ms)
+        nodes = F1Nodes(world, cluster, servers=f1servers, lease_ms=lease_ms, slaves=slaves)
         cluster.start()
         nodes.start()
         env = world.add_client("user")

@@ -12,12 +12,16 @@ _FRESH_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ForegroundLoad:
-    """How users are served: how many reads and commits of the last second or so, and how long one takes on average."""
+    """How users are served: how many reads and commits of the last second or so, and how long one takes on average.
+
+    It is ``age_s`` since a server has said so.
+    """
 
     reads: float = 0.0
     read_us: float = 0.0
     commits: float = 0.0
     commit_us: float = 0.0
+    age_s: float = 0.0
 
 
 class Foreground:
@@ -33,7 +37,8 @@ class Foreground:
 
     def load(self) -> ForegroundLoad:
         """Return the figures of all servers that were heard of late, together."""
-        since_s = self._now_s() - _FRESH_S
+        now_s = self._now_s()
+        since_s = now_s - _FRESH_S
         fresh = [said for heard_s, said in self._heard.values() if heard_s >= since_s]
         reads, commits = sum(s.reads for s in fresh), sum(s.commits for s in fresh)
         return ForegroundLoad(
@@ -41,4 +46,5 @@ class Foreground:
             sum(s.reads * s.read_us for s in fresh) / reads if reads else 0.0,
             commits,
             sum(s.commits * s.commit_us for s in fresh) / commits if commits else 0.0,
+            now_s - max((heard_s for heard_s, _ in self._heard.values()), default=now_s),
         )

@@ -19,6 +19,9 @@ BOUND_US = 20_000
 
 
 class NoWork:
+    async def forget(self, database):
+        pass
+
     async def has_rows(self, schema, table, column=None):
         return False
 

@@ -19,6 +19,7 @@ from f1server.schemachange.changes import Stored
 from f1server.schemachange.walk import Walk, Walker
 from f1server.testing.database import Database, with_database
 from spanstore.client import NoNewer
+from spanstore.runtime import wire as span_wire
 
 BASE = "CREATE TABLE R (A INT64 NOT NULL, V INT64, W INT64, PRIMARY KEY (A))"
 PLAIN = "CREATE INDEX RV ON R (V) STORING (W)"
@@ -159,3 +160,19 @@ def test_a_walk_that_broke_off_is_done_again(monkeypatch: pytest.MonkeyPatch, in
         assert not await findings(db)
 
     with_database(body, BASE)
+
+
+@pytest.mark.parametrize("index", [PLAIN, UNIQUE])
+def test_spanservers_that_do_not_know_the_rule_are_worked_with_under_locks(
+    monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    """In the middle of an upgrade."""
+
+    def refused(precondition: Any) -> Any:
+        if precondition.WhichOneof("test") == "no_newer":
+            raise F1Error(Code.INVALID_ARGUMENT, "a precondition of an unknown kind")
+        return known(precondition)
+
+    known = span_wire._precondition
+    monkeypatch.setattr(span_wire, "_precondition", refused)
+    assert not built_meanwhile(monkeypatch, index)

@@ -1,0 +1,134 @@
+"""Deals the partitions of a walk to those who can work: slaves as long as there are any, else this server.
+
+A partition is given to one worker at a time. If that dies, falls silent or fails for a reason that passes, the
+partition goes to another, from its beginning: work that is done twice is the same. Whoever was given up may still
+commit something, within the fence that it was given; that does no harm.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from f1common.errors import Code, F1Error
+from f1server.schemachange.progress import Watch
+from f1server.schemachange.walk import Tell, Walk
+
+__all__ = ["PASSING", "Dealer", "Worker"]
+
+LOG = logging.getLogger(__name__)
+
+PASSING = frozenset(
+    {
+        Code.UNAVAILABLE,
+        Code.DEADLINE_EXCEEDED,
+        Code.ABORTED,
+        Code.OVERLOADED,
+        Code.NOT_LEADER,
+        Code.WRONG_RANGE,
+        Code.FENCED,
+    }
+)
+"""Errors after which work on data is simply tried again."""
+
+_LOOK_S = 0.2
+_AVOID_S = 2.0
+_MOST_TRIES = 20
+
+
+class Worker(Protocol):
+    """Can do walks, one at a time."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Is it in another process, which may die without this one?"""
+
+    async def work(self, walk: Walk, tell: Tell) -> None:
+        """Do a walk. Raises as :meth:`f1server.schemachange.walk.Walker.walk`, UNAVAILABLE if the worker is gone."""
+
+
+@dataclass(slots=True)
+class _Given:
+    """A partition that somebody works on, and what it has told of."""
+
+    number: int
+    worker: Worker
+    task: asyncio.Task[None]
+    told: list[int]
+
+
+class Dealer:
+    """Deals the partitions of one walk."""
+
+    def __init__(
+        self,
+        workers: Callable[[], Mapping[str, Worker]],
+        watch: Watch,
+        done: Callable[[int, int, int], Awaitable[None]],
+        now_s: Callable[[], float],
+    ) -> None:
+        """``workers`` tells who there is, by name; ``done`` is told of a partition, with its rows and bytes."""
+        self._workers = workers
+        self._watch = watch
+        self._done = done
+        self._now_s = now_s
+        self._given: dict[str, _Given] = {}
+        self._avoided: dict[str, float] = {}
+        self._tries: dict[int, int] = {}
+
+    async def deal(self, walks: Mapping[int, Walk]) -> None:
+        """Have all walks done. Raises what one of them raises that does not pass, and what the watch raises."""
+        left = deque(sorted(walks))
+        try:
+            while left or self._given:
+                self._give(left, walks)
+                if self._given:
+                    tasks = [given.task for given in self._given.values()]
+                    await asyncio.wait(tasks, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                else:
+                    await asyncio.sleep(_LOOK_S)
+                await self._watch(0, 0)
+                for name, given in [item for item in self._given.items() if item[1].task.done()]:
+                    del self._given[name]
+                    await self._ended(name, given, left)
+        finally:
+            tasks = [given.task for given in self._given.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _give(self, left: deque[int], walks: Mapping[int, Walk]) -> None:
+        now_s = self._now_s()
+        for name, worker in self._workers().items():
+            if left and name not in self._given and self._avoided.get(name, now_s) <= now_s:
+                number = left.popleft()
+                told = [0, 0]
+                task = asyncio.create_task(self._work(worker, walks[number], told), name=f"walk {number}")
+                self._given[name] = _Given(number, worker, task, told)
+
+    async def _work(self, worker: Worker, walk: Walk, told: list[int]) -> None:
+        async def tell(rows: int, size: int) -> None:
+            told[0] += rows
+            told[1] += size
+            await self._watch(rows, size)
+
+        await worker.work(walk, tell)
+
+    async def _ended(self, name: str, given: _Given, left: deque[int]) -> None:
+        """Take in how the work on a partition ended. Raises its error if nobody else is to try."""
+        rows, size = given.told
+        try:
+            given.task.result()
+        except F1Error as error:
+            tries = self._tries[given.number] = self._tries.get(given.number, 0) + 1
+            passing = error.code in PASSING or error.ambiguous
+            if not (passing and given.worker.elsewhere) or tries > _MOST_TRIES:
+                raise
+            LOG.info("%s did not end partition %d, which is given out again: %s", name, given.number, error)
+            self._avoided[name] = self._now_s() + _AVOID_S
+            left.appendleft(given.number)
+            await self._watch(-rows, -size)
+        else:
+            await self._done(given.number, rows, size)

@@ -1,0 +1,62 @@
+"""How the rows of a table are divided for a walk (pure): into parts that are a few seconds' work each."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from f1server.catalog.schema import Schema, Table
+from f1server.rows.layout import layout
+from spanstore.client import Sketch
+
+__all__ = ["Partition", "divided", "path_of"]
+
+MOST = 2_000
+"""Partitions of a table, at most: how far each is stands in one row."""
+_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The rows of a table from ``start`` to before ``end``; ``rows`` is about how many there are."""
+
+    start: bytes
+    end: bytes
+    rows: int = 0
+
+
+def path_of(schema: Schema, table: Table) -> tuple[tuple[int, int], ...]:
+    """Return the path of a table as sketches take it: (table id, elements of its own part of the key) from the root."""
+    return tuple((table_id, end - first) for table_id, first, end in layout(schema, table).steps)
+
+
+def divided(
+    span: tuple[bytes, bytes], borders: Iterable[bytes], sketch: Sketch, rows_each: int, most: int = MOST
+) -> list[Partition]:
+    """Divide ``span`` where the only table of ``sketch`` has so many rows, and at ``borders``, those of groups.
+
+    Together the partitions are ``span``, whatever the sketch says: it is an estimate.
+    """
+    start, end = span
+    total = sketch.totals[0]
+    each = max(rows_each, -(-total.rows // most), 1)
+    size_each = max(_BYTES, -(-total.bytes // most))
+    found: list[Partition] = []
+    low, rows, size = start, 0, 0
+    for key, segment_rows, segment_bytes in _cuts(span, borders, sketch):
+        # A border of groups is a cut in any case, unless next to nothing lies before it.
+        if key > low and (segment_rows < 0 or rows >= each or size >= size_each):
+            found.append(Partition(low, key, rows))
+            low, rows, size = key, 0, 0
+        rows += max(segment_rows, 0)
+        size += segment_bytes
+    found.append(Partition(low, end, rows))
+    return found
+
+
+def _cuts(span: tuple[bytes, bytes], borders: Iterable[bytes], sketch: Sketch) -> Sequence[tuple[bytes, int, int]]:
+    """Return (key, rows, bytes) of each segment, in order; rows -1: a border of groups."""
+    start, end = span
+    cuts = [(key, -1, 0) for key in borders if start < key < end]
+    for segment in sketch.segments:
+        count = segment.counts.get(0)
+        cuts.append((segment.key, count.rows if count else 0, count.bytes if count else 0))
+    return sorted(cut for cut in cuts if cut[0] < end)

@@ -1,0 +1,159 @@
+"""Who does walks: this server, or slaves, which commit under the lease that this server has on the schema.
+
+A slave has no lease of its own. It is told until when it may commit, and told again as the lease is renewed; each of
+its commits carries that as its fence. While it works the version of the schema counts as in use here, so that whoever
+writes the next one waits for it; if the stream breaks, until the end of the lease that the slave was told of. So when
+this server is gone, or another one owns the change, nothing that a slave still does comes too late to be right.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+
+from f1common.errors import Code, F1Error
+from f1common.pb import slave_pb2 as pb
+from f1common.pb import slave_pb2_grpc as stubs
+from f1common.rpc.batches import END_OF_STREAM
+from f1common.rpc.channels import ChannelCache
+from f1common.rpc.status import carries_error, error_from_rpc, error_from_wire
+from f1server.catalog.leases import Leased, SchemaLeases
+from f1server.catalog.schema import Schema
+from f1server.dist.pool import SlavePool
+from f1server.schemachange.dealing import Worker
+from f1server.schemachange.throttle import ThrottleOptions
+from f1server.schemachange.walk import Tell, Walk, Walker
+from f1server.schemachange.wire import walk_to_pb
+
+__all__ = ["Here", "Workers", "leased_fence"]
+
+PROTOCOL_VERSION = 1
+_EXTEND_S = 0.1
+_SILENCE_S = 10.0
+_LANES_HERE = 2
+_LANES_OF_SLAVE = 2
+
+
+@asynccontextmanager
+async def _leased(leases: SchemaLeases, schema: Schema) -> AsyncGenerator[Leased, None]:
+    """Use ``schema`` for a while. Raises ABORTED if this server uses another version."""
+    async with leases.use(schema.database) as leased:
+        if leased.schema.version != schema.version:
+            raise F1Error(Code.ABORTED, f"the schema has version {leased.schema.version} by now", retryable=True)
+        yield leased
+
+
+@asynccontextmanager
+async def leased_fence(leases: SchemaLeases, schema: Schema) -> AsyncGenerator[Callable[[], int], None]:
+    """Let a commit happen not later than this server may use ``schema``. Raises ABORTED as :func:`_leased`."""
+    async with _leased(leases, schema) as leased:
+        yield leased.deadline
+
+
+class Here:
+    """A worker of this server."""
+
+    elsewhere = False
+
+    def __init__(self, walker: Callable[[Schema], Walker]) -> None:
+        """``walker`` makes what does walks under a schema."""
+        self._walker = walker
+
+    async def work(self, walk: Walk, tell: Tell) -> None:
+        """Do a walk."""
+        await self._walker(walk.schema).walk(walk, tell)
+
+
+class AtSlave:
+    """A worker that is a slave."""
+
+    elsewhere = True
+
+    def __init__(self, open_call: Callable[[], Any], leases: SchemaLeases, options: ThrottleOptions) -> None:
+        """``open_call`` opens a stream to it."""
+        self._open_call = open_call
+        self._leases = leases
+        self._options = options
+
+    async def work(self, walk: Walk, tell: Tell) -> None:
+        """Have a walk done. Raises what the slave says, or UNAVAILABLE, ambiguous: commits may still come."""
+        async with _leased(self._leases, walk.schema) as leased:
+            call = self._open_call()
+            extending = asyncio.create_task(self._write(call, walk, leased), name="fence of a walk")
+            try:
+                await self._read(call, tell)
+            except grpc.aio.AioRpcError as error:
+                if carries_error(error):
+                    raise error_from_rpc(error) from error
+                raise _gone(f"{error.code().name}: {error.details() or 'no details'}") from error
+            except (grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError) as error:
+                raise _gone(str(error) or f"it was silent for {_SILENCE_S:g} s") from error
+            finally:
+                extending.cancel()
+                call.cancel()
+                await asyncio.gather(extending, return_exceptions=True)
+
+    async def _write(self, call: Any, walk: Walk, leased: Leased) -> None:
+        """Say what there is to do, and then again and again until when commits are allowed."""
+        told = leased.deadline()
+        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, self._options, told, PROTOCOL_VERSION)))
+        while True:
+            await asyncio.sleep(_EXTEND_S)
+            fence_ts = leased.deadline()
+            if fence_ts != told:
+                told = fence_ts
+                await call.write(pb.ReorganiseRequest(fence_ts=told))
+
+    async def _read(self, call: Any, tell: Tell) -> None:
+        while True:
+            async with asyncio.timeout(_SILENCE_S):
+                reply = await call.read()
+            if reply is END_OF_STREAM:
+                raise _gone("it ended the stream")
+            if reply.HasField("error"):
+                e = reply.error
+                raise error_from_wire(e.code, e.message, e.retryable, e.ambiguous, dict(e.details))
+            await tell(reply.rows, reply.bytes)
+            if reply.done:
+                return
+
+
+def _gone(why: str) -> F1Error:
+    return F1Error(Code.UNAVAILABLE, f"the stream to the slave broke: {why}", retryable=True, ambiguous=True)
+
+
+class Workers:
+    """All who can do walks now: the slaves that live, or this server if there are none."""
+
+    def __init__(
+        self,
+        here: Here,
+        pool: SlavePool | None,
+        leases: SchemaLeases,
+        channels: ChannelCache | None,
+        options: ThrottleOptions,
+    ) -> None:
+        """``pool`` None: there never is a slave. ``options`` are those of all workers together."""
+        self._here = here
+        self._pool = pool
+        self._leases = leases
+        self._channels = channels
+        self._options = options
+
+    def __call__(self) -> Mapping[str, Worker]:
+        """Return the workers by name; another process of a slave has another name."""
+        slaves = self._pool.live() if self._pool is not None and self._channels is not None else ()
+        if not slaves or self._channels is None:
+            return {f"this server, lane {lane}": self._here for lane in range(_LANES_HERE)}
+        options = self._options.shared(len(slaves))
+        channels = self._channels
+        found: dict[str, Worker] = {}
+        for lane in range(_LANES_OF_SLAVE):
+            for slave in slaves:
+                stub = stubs.SlaveStub(channels.get(slave.address))
+                found[f"{slave.name}/{slave.incarnation:x}, lane {lane}"] = AtSlave(
+                    stub.Reorganise, self._leases, options
+                )
+        return found

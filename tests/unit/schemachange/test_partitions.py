@@ -1,0 +1,49 @@
+"""How a table is divided for a walk."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from f1server.schemachange.partitions import divided
+from spanstore.client import Segment, Sketch, TableCount
+
+SPAN = (b"\x10", b"\x20")
+KEYS = st.binary(min_size=1, max_size=2).map(lambda tail: b"\x10" + tail)
+
+
+def sketch(counts: dict[bytes, int], row_bytes: int = 100) -> Sketch:
+    segments = (Segment(key, {0: TableCount(rows, rows * row_bytes)}) for key, rows in sorted(counts.items()))
+    return Sketch(tuple(segments), 1)
+
+
+@given(
+    st.dictionaries(KEYS, st.integers(0, 5_000), max_size=60),
+    st.lists(st.binary(max_size=3), max_size=5),
+    st.integers(1, 20_000),
+    st.integers(1, 50),
+)
+def test_partitions_are_the_whole_table_in_order(
+    counts: dict[bytes, int], borders: list[bytes], each: int, most: int
+) -> None:
+    found = divided(SPAN, borders, sketch(counts), each, most)
+    assert (found[0].start, found[-1].end) == SPAN
+    assert all(a.end == b.start for a, b in pairwise(found))
+    assert all(part.start < part.end for part in found)
+    assert sum(part.rows for part in found) == sum(counts.values())
+    inner = {border for border in borders if SPAN[0] < border < SPAN[1]}
+    assert inner <= {part.start for part in found}
+    # Each cut that is no border of groups follows enough rows; wide ones are cut by bytes.
+    assert len(found) <= most + len(inner) + 1
+
+
+def test_rows_are_cut_by_number_and_by_size() -> None:
+    counts = {b"\x10" + bytes([n]): 1_000 for n in range(100)}
+    assert [part.rows for part in divided(SPAN, [], sketch(counts), 10_000)] == [10_000] * 10
+    assert len(divided(SPAN, [], sketch(counts, row_bytes=9_000), 10_000)) >= 90
+    assert len(divided(SPAN, [], sketch(counts), 10_000, most=4)) == 4
+
+
+def test_an_empty_table_is_one_partition() -> None:
+    (only,) = divided(SPAN, [], Sketch((), 1), 10_000)
+    assert (only.start, only.end, only.rows) == (*SPAN, 0)
