@@ -446,7 +446,7 @@ class SchemaChanges:
 
     async def _converge(self, database: str, version: int, owner: Owner | None = None) -> None:
         """Wait until nobody can commit under a version below ``version`` any more. Raises as ``owner`` obeys."""
-        pause = _POLL_S
+        pause, told = _POLL_S, False
         telling: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
@@ -458,6 +458,9 @@ class SchemaChanges:
                 if owner is not None:
                     owner.step = f"waits until all servers have version {version}: {_awaited(behind, version)}"
                     await owner.obey()
+                    if pause == _LONGEST_POLL_S and not told:
+                        await owner.update()  # who looks at the job is to see whom it waits for
+                        told = True
                 for row in behind:
                     task = telling.get(row.server)
                     if row.version < version and (task is None or task.done()):

@@ -59,6 +59,8 @@ class _Concern:
     references: list[tuple[ForeignKey, Index]] = field(default_factory=list)
     """Foreign keys that look into a new index, and that index."""
     gone: list[Column] = field(default_factory=list)
+    unseen: frozenset[int] = frozenset()
+    """Columns that are filled and that nothing else of the change looks at: that their values fit is all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ def probe_of(old: Schema, new: Schema, steps: Sequence[Step]) -> Probe:
     tables += [table for table in new.tables if table.id not in old.by_id]
     schema = replace(new, tables=tuple(sorted(tables, key=lambda t: t.id)), version=old.version)
     for table_id, concern in concerns.items():
-        concern.references = list(_into_new_indexes(schema, schema.by_id[table_id], old, built))
+        table = schema.by_id[table_id]
+        concern.references = list(_into_new_indexes(schema, table, old, built))
+        concern.unseen = frozenset(c.id for c in concern.fills) - _seen(table, concern)
     return Probe(_without_references(schema, concerns), concerns)
 
 
@@ -110,6 +114,16 @@ def _note(concern: _Concern, old: Schema, new: Schema, element: Element, work: W
             concern.indexes += [i for i in new.by_id[element.table_id].indexes if i.id == element.id]
         case _:
             pass
+
+
+def _seen(table: Table, concern: _Concern) -> set[int]:
+    """Return the columns whose values decide whether a row is in order, or what entries it has."""
+    if table.checks:
+        return set(table.by_id)
+    found = {column.id for column in table.columns if column.not_null}
+    for index in concern.indexes:
+        found |= {part.column_id for part in index.parts} | set(index.storing)
+    return found.union(*(key.column_ids for key in table.foreign_keys))
 
 
 def _held_against(old: Schema, new: Schema, before: Table, strict: Collection[int], fresh: Collection[int]) -> Table:
@@ -256,15 +270,30 @@ class Surveyor:
             chosen.append(stored)
         for table_id, places in unfilled.items():
             table = probe.schema.by_id[table_id]
-            for column in probe.concerns[table_id].fills:
-                self._fill(probe.schema, table, column, chosen, places, survey)
+            concern = probe.concerns[table_id]
+            for column in concern.fills:
+                self._fill(probe.schema, table, column, chosen, places, survey, unseen=column.id in concern.unseen)
         return chosen
 
     def _fill(
-        self, schema: Schema, table: Table, column: Column, rows: list[StoredKey], places: list[int], survey: Survey
+        self,
+        schema: Schema,
+        table: Table,
+        column: Column,
+        rows: list[StoredKey],
+        places: list[int],
+        survey: Survey,
+        *,
+        unseen: bool,
     ) -> None:
-        """Give the rows at some places the value that the change will give them, where they have none."""
+        """Give the rows at some places the value that the change will give them, where they have none.
+
+        ``unseen``: only the first, to see that it can be given.
+        """
         lacking = [place for place in places if column.id not in decode_row(rows[place].value)]
+        survey.figures[table.id].count(f"column {table.name}.{column.name}", len(lacking))
+        if unseen:
+            del lacking[1:]
         try:
             values = [coerce_column(schema, table, column, value) for value in self._defaults(schema, column, lacking)]
         except F1Error as error:
@@ -274,7 +303,6 @@ class Surveyor:
         for place, value in zip(lacking, values, strict=True):
             if value is not None:
                 rows[place] = replace(rows[place], value=patch_row(rows[place].value, {column.id: value}))
-        survey.figures[table.id].count(f"column {table.name}.{column.name}", len(lacking))
 
     def _defaults(self, schema: Schema, column: Column, lacking: Sequence[int]) -> Sequence[Value]:
         literal = literal_value(column.default_sql)

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 import uvloop
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from f1 import aio
 from f1.commands.options import DatabaseOption, DataLossOption, FilesArgument, HostOption, hosts_of, read_sources
@@ -78,47 +80,55 @@ async def _look(connection: aio.Connection, display: "Display") -> None:
 
 def line_of(job: pb.SchemaJob) -> str:
     """Return what a change is at, in one line."""
+    rows = _rows_of(job)
+    return f"schema change {job.number} {_state_of(job)}" + (f" ({rows})" if rows else "")
+
+
+def _state_of(job: pb.SchemaJob) -> str:
     place = f"step {job.step_number} of {job.steps}: " if job.steps else ""
     taken_back = "is taken back: " if job.state == "undoing" else ""
-    state = "is paused" if job.state == "paused" else f"{taken_back}{place}{job.step or 'begins'}"
+    return "is paused" if job.state == "paused" else f"{taken_back}{place}{job.step or 'begins'}"
+
+
+def _rows_of(job: pb.SchemaJob) -> str:
     rows, comma, left = progress_of(job).partition(", ") if job.rows else ("", "", "")
-    return f"schema change {job.number} {state}" + (f" ({rows} rows{comma}{left})" if rows else "")
+    return f"{rows} rows{comma}{left}" if rows else ""
 
 
 class Display:
-    """What a change is at: a bar on a terminal, else a line on stderr whenever it is at something else."""
+    """What a change is at: on a terminal a text and a bar that change, else a line on stderr for each new thing."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._bar: Progress | None = None
         self._shown = (0, "")
-        if self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20),
-                TimeElapsedColumn(),
-                console=self._console,
-                transient=True,
-            )
-            self._task = self._bar.add_task("the change begins", total=None)
+        self._bar = Progress(
+            SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.description}"), TimeElapsedColumn()
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._live = Live(console=self._console, transient=True) if self._console.is_terminal else None
 
     def __enter__(self) -> "Display":
         """Begin."""
-        if self._bar is not None:
-            self._bar.start()
+        if self._live is not None:
+            self._live.start()
+            self._live.update(self._group("the change begins"))
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End; a bar goes away."""
-        if self._bar is not None:
-            self._bar.stop()
+        """End; what was shown on a terminal goes away."""
+        if self._live is not None:
+            self._live.stop()
 
     def show(self, jobs: list[pb.SchemaJob]) -> None:
         """Show the change that runs, if there is one."""
         for job in jobs[:1]:
-            if self._bar is not None:
+            if self._live is not None:
                 total = max(job.rows_total, job.rows) or None
-                self._bar.update(self._task, description=line_of(job), completed=job.rows, total=total)
+                self._bar.update(self._task, description=_rows_of(job), completed=job.rows, total=total)
+                self._live.update(self._group(f"schema change {job.number} {_state_of(job)}"))
             elif (job.number, job.step) != self._shown:
                 self._shown = (job.number, job.step)
                 self._console.print(line_of(job), markup=False, highlight=False, soft_wrap=True)
+
+    def _group(self, text: str) -> Group:
+        return Group(Text(text), self._bar)

@@ -166,4 +166,5 @@ def test_on_a_terminal_there_is_a_bar() -> None:
     out = io.StringIO()
     with Display(Console(file=out, force_terminal=True, width=200)) as display:
         display.show([job(step="fills [index] ByV", rows=10, rows_total=40)])
-    assert "fills [index] ByV" in out.getvalue()
+    assert "schema change 7 fills [index] ByV" in out.getvalue()
+    assert "10 of 40 rows" in out.getvalue()

@@ -1,6 +1,7 @@
 """Schema changes as jobs: carried on by others, paused, resumed, cancelled, and fenced."""
 
 import asyncio
+import re
 
 from f1common.errors import Code
 from f1server.catalog.schema import ElementState
@@ -88,5 +89,35 @@ def test_an_owner_that_was_replaced_writes_no_version():
         await asyncio.sleep(5)
         assert (await b.store.load("default")).schema.version == versions
         assert [job.state for job in await b.changes.listed("default")] == ["done"] * 3
+
+    sim(main)
+
+
+def test_a_change_says_whom_it_waits_for_and_which_step_it_is_at():
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        await b.leases.current("default")
+        cluster.kill("b")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        seen = []
+        while not a.work.done:
+            await asyncio.sleep(0.05)
+            jobs = [job for job in await a.changes.listed("default") if not job.ended]
+            seen += [(job.step_number, job.steps, job.step) for job in jobs if job.step and job.step not in str(seen)]
+        assert [place[:2] for place in seen] == [(2, 3)], seen
+        assert re.fullmatch(
+            r"waits until all servers have version 3: b \(its lease ends \d\d:\d\d:\d\d UTC\)", seen[0][2]
+        )
+        await asyncio.sleep(2)
+        (job,) = [job for job in await a.changes.listed("default") if not job.ended]
+        assert (job.step_number, job.steps, job.step) == (2, 3, "fills and validates: index i")
+        a.work.gate.set()
+        await task
+        (job,) = [job for job in await a.changes.listed("default") if job.what == "CREATE INDEX i"]
+        assert job.ended_ts > job.created_ts
+        assert job.worked_rows == 1
+        assert job.worked_ms >= 2_000
 
     sim(main)
