@@ -407,7 +407,7 @@ class SchemaChanges:
             await self._work.run(schema, removals, watch)
         await owner.update(
             reorganised=schema.version,
-            worked_rows=owner.job.worked_rows + owner.rows,
+            worked_rows=owner.job.worked_rows + watch.worked,
             worked_ms=owner.job.worked_ms + (self._clock.sample().boot_us - began_us) // 1000,
         )
         await self._work.forget(owner.job.database)

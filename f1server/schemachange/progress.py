@@ -37,6 +37,11 @@ class Progress:
         """Number of the change."""
         return self._owner.job.number
 
+    @property
+    def worked(self) -> int:
+        """How many rows were worked on since this began."""
+        return self._here
+
     def expect(self, rows: int, *, done: int = 0, size: int = 0) -> None:
         """About so many more rows are worked on; ``done`` of them, with ``size`` bytes, have been before."""
         self._owner.rows_total += rows

@@ -101,7 +101,7 @@ def test_a_change_says_whom_it_waits_for_and_which_step_it_is_at():
         cluster.kill("b")
         a.work.gate = asyncio.Event()
         task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
-        seen = []
+        seen: list[tuple[int, int, str]] = []
         while not a.work.done:
             await asyncio.sleep(0.05)
             jobs = [job for job in await a.changes.listed("default") if not job.ended]
