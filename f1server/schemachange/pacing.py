@@ -1,11 +1,15 @@
 """The pace of walks: a batch waits as long as the throttle says, by how the storage tier serves users just now."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from f1server.schemachange.throttle import Figures, Throttle, ThrottleOptions
 from spanstore.client import SpanClient
 
 __all__ = ["Paced"]
+
+_ASK_S = 0.25
+"""The servers that users read from may not be those that the work writes to, so they are asked."""
 
 
 class Paced:
@@ -21,6 +25,8 @@ class Paced:
         """``client``: the one that the walks use, which must work in the background. ``now_s``: since the epoch."""
         self._client = client
         self._throttle = Throttle(options)
+        self._figures = Figures()
+        self._asked_s = self._heard_s = 0.0
         self._now_s = now_s
         self._sleep = sleep
 
@@ -30,9 +36,15 @@ class Paced:
 
     async def begin(self, rows: int) -> None:
         """Wait until a batch of so many rows or entries may begin."""
-        load = self._client.foreground()
-        figures = Figures(load.reads, load.read_us, load.commits, load.commit_us, load.age_s)
-        wait_s = self._throttle.wait_s(rows, figures, self._now_s())
+        now_s = self._now_s()
+        if now_s >= self._asked_s + _ASK_S:
+            self._asked_s = now_s
+            load = await self._client.foreground()
+            now_s = self._now_s()
+            self._heard_s = now_s - load.age_s
+            self._figures = Figures(load.reads, load.read_us, load.commits, load.commit_us)
+        figures = replace(self._figures, age_s=now_s - self._heard_s)
+        wait_s = self._throttle.wait_s(rows, figures, now_s)
         if wait_s > 0:
             await self._sleep(wait_s)
 

@@ -17,10 +17,11 @@ A batch commits within the fence that the caller gives (:data:`Fence`), and betw
 as :class:`Pace` says.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import groupby
+from typing import Protocol, TypeVar
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema
@@ -38,6 +39,8 @@ __all__ = ["Fence", "Pace", "Walk", "Walker"]
 Fence = Callable[[], AbstractAsyncContextManager[Callable[[], int]]]
 """Entered for each commit: gives what tells the latest timestamp that it may have. Raises ABORTED if it may not be."""
 
+T = TypeVar("T")
+
 _COLUMNS = (
     ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
     ScanColumn("ts", "INT64", ScanSource.VERSION_TS),
@@ -48,6 +51,7 @@ _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 8 << 20
 """Rows that are taken in at once: the entries of so many are sorted, so that a commit writes neighbouring keys."""
 _COMMIT_ROWS = 200
+_COMMIT_BYTES = 1 << 20
 _LOCKED_ROWS = 50
 _SLICE_ROWS = 50
 """Rows that are worked on without letting others use the event loop."""
@@ -134,11 +138,13 @@ class Walker:
         *,
         counted: bool = True,
     ) -> None:
-        for first in range(0, len(rows), _COMMIT_ROWS):
-            some = list(rows[first : first + _COMMIT_ROWS])
+        for some in cut(rows, lambda row: row.size):
             async with self._paced(len(some)):
                 await work(some)
-            await watch(len(some), _size(some)) if counted else await watch(0, 0)
+            if counted:
+                await watch(len(some), _size(some))
+            else:
+                await watch(0, 0)
 
     @asynccontextmanager
     async def _paced(self, rows: int) -> AsyncGenerator[None, None]:
@@ -222,13 +228,8 @@ class Walker:
         """Cut entries in the order of their keys into batches, each of one group as far as the range map is right."""
         ranges = await self._client.range_map()
         found: list[list[_Entry]] = []
-        last = -1
-        for entry in entries:
-            group = ranges.group_of(entry.key)
-            if group != last or len(found[-1]) == _COMMIT_ROWS:
-                found.append([])
-                last = group
-            found[-1].append(entry)
+        for _, entries_of_group in groupby(entries, key=lambda entry: ranges.group_of(entry.key)):
+            found += cut(entries_of_group, lambda entry: len(entry.key) + len(entry.value))
         return found
 
     async def _enter_plain(self, walk: Walk, entries: Sequence[_Entry]) -> list[Stored]:
@@ -315,6 +316,19 @@ class Walker:
                     if not left or error.ambiguous or _has_changed(error) or not passing:
                         raise
             await self._sleep(_AGAIN_S)
+
+
+def cut(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
+    """Cut what is written into batches of one commit: not too many, and not too large unless one alone is."""
+    found: list[list[T]] = []
+    size = 0
+    for item in items:
+        size += size_of(item)
+        if not found or len(found[-1]) == _COMMIT_ROWS or size > _COMMIT_BYTES:
+            found.append([])
+            size = size_of(item)
+        found[-1].append(item)
+    return found
 
 
 class _Counted:

@@ -355,8 +355,17 @@ class SpanClient:
         response = await self._router.send(group, lambda: pb.Request(change_members=change), timeout_s)
         return response.members
 
-    def foreground(self) -> ForegroundLoad:
-        """Return how users are served, as the last answers to this client said; one that is in the background only."""
+    async def foreground(self, timeout_s: float = 1.0) -> ForegroundLoad:
+        """Ask the leaders of all groups how users are served, and return that; of a client in the background only.
+
+        What does not answer in time counts with what it said last.
+        """
+        groups = (await self._router.range_map()).groups()
+        # Any request is answered with it; this one costs next to nothing.
+        asked = [self._router.send(g, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s) for g in sorted(groups)]
+        for failure in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, F1Error):
+                raise failure
         return self._router.foreground.load()
 
     def groups(self) -> set[int]:

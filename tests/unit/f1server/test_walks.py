@@ -176,3 +176,28 @@ def test_spanservers_that_do_not_know_the_rule_are_worked_with_under_locks(
     known = span_wire._precondition
     monkeypatch.setattr(span_wire, "_precondition", refused)
     assert not built_meanwhile(monkeypatch, index)
+
+
+def test_commits_are_small_in_number_and_in_size() -> None:
+    sizes = [1] * 450
+    assert [len(batch) for batch in walk.cut(sizes, lambda size: size)] == [200, 200, 50]
+    large = [400_000, 400_000, 400_000, 5_000_000, 1, 1]
+    assert walk.cut(large, lambda size: size) == [[400_000, 400_000], [400_000], [5_000_000], [1, 1]]
+    assert walk.cut([], len) == []
+
+
+def test_how_users_are_served_is_asked_of_all_servers() -> None:
+    """Also of those that the work on rows sends nothing to: users read rows there, while entries go elsewhere."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(50)])
+        for a in range(20):
+            await db.rows("SELECT V FROM R WHERE A = ?", a)
+            await db.conn.execute("UPDATE R SET W = 1 WHERE A = ?", (a,))
+        load = await db.process(0)._background.foreground()
+        assert load.reads > 10 and load.commits > 10 and load.read_us > 0 and load.commit_us > 0 and load.age_s < 0.1
+        # The work itself does not count.
+        again = await db.process(0)._background.foreground()
+        assert again.reads <= load.reads and again.commits <= load.commits
+
+    with_database(body, BASE, spanservers=3, groups=3)
