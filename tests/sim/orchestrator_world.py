@@ -7,7 +7,7 @@ stand still too; writes fail and take effect later, or never.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -297,7 +297,7 @@ class World:
 
     # -- the frame --
 
-    def run(self, programs: list[tuple[str, Callable[["World", Client], Steps[Any]]]]) -> None:
+    def run(self, programs: Sequence[tuple[str, Callable[["World", Client], Steps[Any]]]]) -> None:
         for name, program in programs:
             client = Client(name, iter(()))  # type: ignore[arg-type]
             client.program = program(self, client)

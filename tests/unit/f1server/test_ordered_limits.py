@@ -46,7 +46,7 @@ SHAPES: dict[str, tuple[str, Callable[[Numbers], bool], Callable[[Numbers], Any]
     "another condition": ("A >= 3 AND V = 1", lambda k: k[0] >= 3 and k[3] == 1, lambda k: k[:3], False),
     "a condition that is no comparison": (
         "A >= 3 AND V % 2 = 1",
-        lambda k: k[0] >= 3 and k[3] % 2,
+        lambda k: k[0] >= 3 and k[3] % 2 == 1,
         lambda k: k[:3],
         False,
     ),
