@@ -270,7 +270,7 @@ KINDS: Mapping[str, Kind] = {
             "schema changes whose owners fail before and after each of their writes",
             _change_faults,
             DATABASE_CODE,
-            660,
+            1_056,
         ),
         Kind("slaves", "masters and slaves", _slaves, _with(DATABASE_CODE, "test_pool"), 200, whole=False),
     )

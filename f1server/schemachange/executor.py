@@ -304,9 +304,10 @@ class SchemaChanges:
             if order is Order.CANCEL and job.no_return:
                 text = f"schema change {number} removes what was dropped: it can no longer be cancelled"
                 raise F1Error(Code.FAILED_PRECONDITION, text)
-            if job.state is JobState.PAUSED and order is Order.CANCEL:
-                return replace(job, state=JobState.UNDOING, reorganised=0, owner="")
-            return replace(job, order=order)
+            if job.state is JobState.PAUSED:
+                return job if order is Order.PAUSE else replace(job, state=JobState.UNDOING, reorganised=0, owner="")
+            # Who has cancelled it has been promised that it goes back.
+            return job if job.order is Order.CANCEL else replace(job, order=order)
 
         return await self._jobs.change(database, number, edit)
 
@@ -316,8 +317,7 @@ class SchemaChanges:
         def edit(job: Job) -> Job:
             if job.state is not JobState.PAUSED:
                 raise F1Error(Code.FAILED_PRECONDITION, f"schema change {number} is {job.state}, not paused")
-            back = bool(job.error_code)
-            return replace(job, state=JobState.UNDOING if back else JobState.RUNNING, owner="")
+            return replace(job, state=JobState.UNDOING if job.back else JobState.RUNNING, owner="")
 
         return await self._jobs.change(database, number, edit)
 
@@ -402,7 +402,7 @@ class SchemaChanges:
             await self._work.run(schema, careful, watch)
         if removals:
             if owner.job.state is not JobState.UNDOING:
-                await owner.update(no_return=True)
+                await owner.pass_no_return()
             owner.step = "removes: " + ", ".join(str(task.element) for task in removals)
             await self._work.run(schema, removals, watch)
         await owner.update(

@@ -63,7 +63,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     has worked on under the current version, ``bytes`` how many those have. ``rows_total`` is an estimate of how many
     there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
     versions, as they are planned, is the one that it is at; 0 of 0 while it goes back. ``worked_rows`` were worked on
-    in ``worked_ms``, under all versions: so fast is a change on these machines.
+    in ``worked_ms``, under all versions: so fast is a change on these machines. ``back``: it was going back when it was
+    paused.
     """
 
     number: int
@@ -90,6 +91,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     ended_ts: int = 0
     worked_rows: int = 0
     worked_ms: int = 0
+    back: bool = False
 
     @property
     def ended(self) -> bool:

@@ -1,6 +1,7 @@
 """Holding on to a job: its owner keeps the row fresh, obeys what is written there, and notices when it was replaced."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -33,6 +34,10 @@ class GaveUp(Exception):
     """The job cannot be brought to its goal, nor taken back."""
 
 
+class _Overruled(Exception):
+    """Somebody ordered something else meanwhile."""
+
+
 class Owner:
     """The owner's hold on a job: the row as it was last written, and how it is kept."""
 
@@ -53,10 +58,15 @@ class Owner:
         """The job as it was last written or read."""
         return self.row.job
 
-    async def update(self, **changes: Any) -> None:
-        """Change the row. What others ordered meanwhile is kept. Raises Lost."""
+    async def update(self, *, answers: Order | None = None, **changes: Any) -> None:
+        """Change the row. What others ordered meanwhile is kept. Raises Lost.
+
+        ``answers``: the order because of which it is changed. If there is another, nothing is: raises _Overruled.
+        """
         async with self._lock:
             while True:
+                if answers is not None and self.row.job.order is not answers:
+                    raise _Overruled
                 job = replace(self.row.job, step=self.step, **self._place(), **self._work(), **changes)
                 try:
                     self.row = await self._jobs.put(self.row, job)
@@ -102,12 +112,24 @@ class Owner:
 
     async def obey(self) -> None:
         """Do what was ordered. Raises Paused, Turned, Lost."""
-        if self.job.order is Order.PAUSE:
-            await self.update(order=Order.NONE, state=JobState.PAUSED, owner="")
+        while (order := self.job.order) is not Order.NONE:
+            with contextlib.suppress(_Overruled):
+                await self._obey(order)
+
+    async def _obey(self, order: Order) -> None:
+        back = self.job.state is JobState.UNDOING
+        if order is Order.PAUSE:
+            await self.update(answers=order, order=Order.NONE, state=JobState.PAUSED, back=back, owner="")
             raise Paused
-        if self.job.order is Order.CANCEL:
-            if self.job.no_return or self.job.state is JobState.UNDOING:
-                await self.update(order=Order.NONE)
-                return
-            await self.update(order=Order.NONE, state=JobState.UNDOING, reorganised=0)
-            raise Turned
+        if self.job.no_return or back:
+            await self.update(answers=order, order=Order.NONE)
+            return
+        await self.update(answers=order, order=Order.NONE, state=JobState.UNDOING, reorganised=0)
+        raise Turned
+
+    async def pass_no_return(self) -> None:
+        """From now on the job only goes on, unless an order came first. Raises as :meth:`obey`."""
+        while not self.job.no_return:
+            await self.obey()
+            with contextlib.suppress(_Overruled):
+                await self.update(answers=Order.NONE, no_return=True)

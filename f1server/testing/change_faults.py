@@ -15,7 +15,7 @@ acknowledged (:func:`run_point` raises otherwise).
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -28,7 +28,7 @@ from f1server.catalog.codec import decode_schema
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import Job, JobState, JobStore
+from f1server.schemachange.jobs import Job, JobState, JobStore, Order
 from f1server.testing.changes import (
     CASES,
     COUNTER,
@@ -39,6 +39,7 @@ from f1server.testing.changes import (
     Case,
     Layout,
     Writer,
+    cross,
     plain,
     small_batches,
 )
@@ -64,6 +65,9 @@ class Mode(StrEnum):
     FREEZE = "stands still before"
     LOST_REQUEST = "loses the request of"
     LOST_ANSWER = "loses the answer of"
+    PAUSE = "is told twice to pause before"
+    CANCEL = "is told twice to cancel before"
+    ALL = "is told to pause, to resume and to cancel before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Strike:
 def run_all(seed: int) -> int:
     """Run the faults of one mode at all points of one case, in one layout, with or without naughty writers.
 
-    The ``seed`` picks these; ``len(CASES) * 20`` seeds in a row are all there is. Returns how many faults struck.
+    The ``seed`` picks these; ``len(CASES) * 32`` seeds in a row are all there is. Returns how many faults struck.
     """
     names, layouts, modes = tuple(CASES), tuple(LAYOUTS), tuple(Mode)
     seed, name = divmod(seed, len(names))
@@ -99,6 +103,14 @@ _ACTING: ContextVar[SchemaChanges | None] = ContextVar("acting", default=None)
 """Whose schema change the running code carries out."""
 
 
+_ORDERS: Mapping[Mode, tuple[Order | None, ...]] = {
+    Mode.PAUSE: (Order.PAUSE, Order.PAUSE),
+    Mode.CANCEL: (Order.CANCEL, Order.CANCEL),
+    Mode.ALL: (Order.PAUSE, None, Order.CANCEL, Order.PAUSE),
+}
+"""None: to go on."""
+
+
 class _Striker:
     """Counts the writes of schema changes, and strikes once."""
 
@@ -107,6 +119,7 @@ class _Striker:
         self._db: Database | None = None
         self.count = 0
         self.struck = ""
+        self.cancelled = strike is not None and strike.mode in (Mode.CANCEL, Mode.ALL)
         self.timestamps: list[int] = []
         """When the writes happened, those without an answer left out."""
 
@@ -145,6 +158,8 @@ class _Striker:
         lost = F1Error(Code.UNKNOWN_OUTCOME, "the answer was lost")
         if mode is Mode.LOST_REQUEST:
             raise lost
+        if mode in _ORDERS:
+            await self._order(db, mode)
         if mode in (Mode.CRASH_BEFORE, Mode.FREEZE):
             await self._stop(db, name, FROZEN_US if mode is Mode.FREEZE else None)
         ts = int(await send())
@@ -153,6 +168,23 @@ class _Striker:
         if mode is Mode.LOST_ANSWER:
             raise lost
         return ts
+
+    async def _order(self, db: Database, mode: Mode) -> None:
+        """Give orders for the change through another server, all at once. Refusals are part of the game."""
+        changes = db.process(1)._changes
+        running = await JobStore(db.storage, db.env.clock).running("default")
+        if running is None:
+            return
+        number = running.job.number
+
+        async def give(order: Order | None) -> None:
+            with contextlib.suppress(F1Error):
+                if order is None:
+                    await changes.resume("default", number)
+                else:
+                    await changes.order("default", number, order)
+
+        await asyncio.gather(*(db.on(1, give(order)) for order in _ORDERS[mode]))
 
     async def _stop(self, db: Database, name: str, frozen_us: int | None) -> None:
         """Have this very process stopped from outside, before it does anything else."""
@@ -196,11 +228,23 @@ class Outcome:
     checks: int
 
 
-def run_point(name: str, layout: str, strike: Strike | None, *, seed: int = 1, naughty: bool = False) -> Outcome:
-    """Run a case with a fault. Raises CheckFailed, AssertionError, and what fails a simulation."""
+def run_point(
+    name: str,
+    layout: str,
+    strike: Strike | None,
+    *,
+    seed: int = 1,
+    naughty: bool = False,
+    crossing: bool = False,
+) -> Outcome:
+    """Run a case with a fault; ``crossing``: two servers write the same rows all the time.
+
+    Raises CheckFailed, AssertionError, and what fails a simulation.
+    """
     case = CASES[name]
     striker = _Striker(strike)
     run = _Run(case, LAYOUTS[layout], striker, random.Random(f"{seed}/{name}/{layout}"), naughty=naughty)
+    run.crossing = crossing
     with striker.installed():
         return with_database(run.body, seed=seed, groups=2, f1servers=3, lease_ms=LEASE_MS)
 
@@ -212,6 +256,7 @@ class _Run:
         self._striker = striker
         self._rng = rng
         self._naughty = naughty
+        self.crossing = False
         self._writers = [Writer(n, layout, case, random.Random(rng.random()), naughty=naughty) for n in range(2)]
 
     async def body(self, db: Database) -> Outcome:
@@ -230,6 +275,8 @@ class _Run:
         before = (await store.load("default")).schema
         ended = asyncio.Event()
         writing = [db.env.spawn(writer.run(conn, ended)) for writer, conn in zip(self._writers, conns, strict=True)]
+        if self.crossing:
+            writing.append(db.env.spawn(cross(conns, self._writers[0], layout, self._rng, ended)))
         opened = await self._open(await db.at(2))
         await asyncio.sleep(0.5)
         self._striker.watch(db)
@@ -288,6 +335,8 @@ class _Run:
         while True:
             await asyncio.wait([asked], timeout=0.1)
             running = await jobs.running("default")
+            if running is not None and running.job.state is JobState.PAUSED:
+                await self._resume(db, running.job.number)
             if running is None and asked.done():
                 break
             if running is None and len(await jobs.log("default")) > done and self._striker.struck:
@@ -301,13 +350,26 @@ class _Run:
             raise AssertionError("the statement returned, and there was no change")
         return log[-1] if log else None
 
+    async def _resume(self, db: Database, number: int) -> None:
+        """Let a paused change stand for a while, then have it go on, twice and at once."""
+        await asyncio.sleep(1)
+
+        async def resume(server: int) -> None:
+            with contextlib.suppress(F1Error):
+                await db.process(server)._changes.resume("default", number)
+
+        await asyncio.gather(*(db.on(server, resume(server)) for server in (1, 2)))
+
     async def _judge(self, db: Database, store: SchemaStore, before: Schema, job: Job | None) -> list[Violation]:
         found: list[Violation] = []
         schema = (await store.load("default")).schema
         wanted = before
         if job is not None:
             wanted = decode_schema(job.goal if job.state is JobState.DONE else job.base, 0)
-            if job.state is not JobState.DONE and not self._naughty:
+            allowed = {JobState.DONE} | ({JobState.FAILED} if self._naughty else set())
+            if self._striker.cancelled:
+                allowed.add(JobState.CANCELLED)
+            if job.state not in allowed:
                 found.append(Violation("job", f"the change ended as {job.state}: {job.error}"))
         elif self._striker.struck.endswith("write 0") is False:
             found.append(Violation("job", "the change was begun and is not known any more"))

@@ -25,7 +25,20 @@ from f1common.pb import f1_pb2 as pb
 from f1server.catalog.store import LeaseRow, SchemaStore, Stored
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
-from f1server.testing.changes import CASES, COUNTER, LAYOUTS, PROTO, STATIC, Case, Layout, Writer, plain, small_batches
+from f1server.process import F1Process
+from f1server.testing.changes import (
+    CASES,
+    COUNTER,
+    LAYOUTS,
+    PROTO,
+    STATIC,
+    Case,
+    Layout,
+    Writer,
+    cross,
+    plain,
+    small_batches,
+)
 from f1server.testing.cluster import F1Nodes
 from f1server.testing.continuous import ContinuousCheck
 from f1server.txn.committer import Committer
@@ -44,7 +57,10 @@ _NAUGHTY: tuple[dict[str, Any], ...] = ({"V": None}, {"V": -1}, {"V": 77}, {"U":
 
 
 class ChangeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run. ``late_ppm`` of the answers to lease renewals come late; ``orders_ppm`` of the changes get orders."""
+    """One run. ``late_ppm`` of the answers to lease renewals come late; ``orders_ppm`` of the changes get orders.
+
+    ``deaf_ppm`` of the messages about a new version are lost. ``crossing``: two servers write the same rows in turn.
+    """
 
     seed: int
     layout: str = "flat"
@@ -52,6 +68,8 @@ class ChangeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     lease_ms: int = 1_000
     clock_bound_us: int = 50_000
     late_ppm: int = 100_000
+    deaf_ppm: int = 500_000
+    crossing: bool = True
     naughty: bool = True
     orders_ppm: int = 200_000
     kinds: tuple[str, ...] = ()
@@ -84,6 +102,8 @@ def draw(seed: int) -> ChangeScenario:
         late_ppm=rng.choice((0, 100_000, 300_000)),
         naughty=rng.random() < 0.5,
         orders_ppm=rng.choice((0, 200_000)),
+        deaf_ppm=rng.choice((0, 500_000, 1_000_000)),
+        crossing=rng.random() < 0.5,
         faults=tuple((kind, rng.randint(1, 5)) for kind in _FAULTS if kind in chosen),
         fault_interval_us=rng.choice((700_000, 2_000_000)),
         fault_duration_us=rng.choice((200_000, 1_000_000, 3_000_000)),
@@ -157,6 +177,21 @@ def late_replies(scenario: ChangeScenario) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def deaf(scenario: ChangeScenario) -> Iterator[None]:
+    """Lose some of the messages by which servers tell each other of a new version."""
+    original = F1Process._nudge
+    rng = scenario.rng("deaf")
+
+    async def nudge(process: F1Process, address: str, database: str, version: int) -> None:
+        if rng.random() * 1e6 < scenario.deaf_ppm:
+            raise F1Error(Code.UNAVAILABLE, "the message was lost")
+        await original(process, address, database, version)
+
+    with patch.object(F1Process, "_nudge", nudge):
+        yield
+
+
 def run(scenario: ChangeScenario) -> Run[ChangeStats]:
     """Run a scenario. Raises CheckFailed, SimulationError and F1Error."""
     duck = Duck(DuckConfig(memory_mb=64, threads=1))
@@ -167,7 +202,7 @@ def run(scenario: ChangeScenario) -> Run[ChangeStats]:
         return await _Play(world, scenario, versions, duck).play()
 
     try:
-        with versions.installed(), late_replies(scenario), small_batches():
+        with versions.installed(), late_replies(scenario), deaf(scenario), small_batches():
             return simulate(main, scenario.seed, config)
     finally:
         duck.close()
@@ -210,6 +245,10 @@ class _Play:
         conn = await self._bounded(self._prepare(), "the data are not there")
         ended = asyncio.Event()
         writing = [self._admin.spawn(self._write(n, ended)) for n in range(len(self._writers))]
+        if self._scenario.crossing:
+            conns = [await self._connect(n) for n in range(len(self._writers))]
+            rng = self._scenario.rng("cross")
+            writing.append(self._admin.spawn(cross(conns, self._writers[0], self._layout, rng, ended)))
         changing = self._admin.spawn(self._changes())
         watching = self._admin.spawn(self._checker.follow(0.25, lambda: self._over))
         await self._faults()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +22,7 @@ __all__ = [
     "Case",
     "Layout",
     "Writer",
+    "cross",
     "plain",
     "small_batches",
 ]
@@ -266,6 +267,31 @@ class Writer:
             self.rows.pop(number, None)
         else:
             self.rows[number] = {name: plain(found[name]) for name in names} | {"Z": 5}
+
+
+async def cross(
+    conns: Sequence[f1.aio.Connection], writer: Writer, layout: Layout, rng: random.Random, ended: asyncio.Event
+) -> None:
+    """Let two servers at a time write one shared row after the other, until it has ended: they may differ in versions.
+
+    What one has entered another deletes or changes; that is where a server that knows of an element too early, or
+    forgets it too late, leaves what nobody removes.
+    """
+    while not ended.is_set():
+        row = layout.key(SHARED + 10 + rng.randrange(12))
+        first, second = rng.sample(conns, 2)
+        for conn in (first, second):
+            try:
+                if conn is second and rng.random() < 0.6:
+                    await conn.delete("R", tuple(row.values()))
+                else:
+                    values = writer.fresh(list(row.values())[-1])
+                    await conn.upsert("R", row | {name: value for name, value in values.items() if name != "Z"})
+            except F1Error as error:
+                if error.code is Code.INTERNAL:
+                    raise
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01 * rng.random())
 
 
 @contextlib.contextmanager

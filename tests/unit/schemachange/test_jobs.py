@@ -120,4 +120,85 @@ def test_a_change_says_whom_it_waits_for_and_which_step_it_is_at():
         assert job.worked_rows == 1
         assert job.worked_ms >= 2_000
 
+
+def test_a_cancelled_change_that_is_paused_goes_back_when_it_is_resumed():
+    async def main(cluster):
+        a = cluster.server("a")
+        keeper = asyncio.create_task(a.changes.keep())
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        while not a.work.done:
+            await asyncio.sleep(0.001)
+        number = (await a.jobs.running("default")).job.number
+        await a.changes.order("default", number, Order.CANCEL)
+        await asyncio.sleep(3)
+        gate, a.work.gate = a.work.gate, asyncio.Event()
+        gate.set()
+        while len(a.work.done) < 2:
+            await asyncio.sleep(0.001)
+        assert [done[0] for done in a.work.done] == ["fill", "remove"]
+        await a.changes.order("default", number, Order.PAUSE)
+        await a.changes.order("default", number, Order.PAUSE)
+        await asyncio.sleep(3)
+        a.work.gate.set()
+        while (row := await a.jobs.running("default")).job.state != "paused":
+            await asyncio.sleep(0.001)
+        # To pause what is paused is no order for later.
+        assert (await a.changes.order("default", number, Order.PAUSE)).order == row.job.order == ""
+        await a.changes.resume("default", number)
+        await refused(Code.FAILED_PRECONDITION, a.changes.resume("default", number))
+        await refused(Code.CANCELLED, task)
+        assert (await a.store.load("default")).schema.table("t").indexes == ()
+        keeper.cancel()
+
+    sim(main)
+
+
+def test_a_cancel_is_not_overruled_by_a_pause():
+    """Both are ordered before the owner looks: whoever cancelled was told that the change goes back."""
+
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        while not a.work.done:
+            await asyncio.sleep(0.001)
+        number = (await a.jobs.running("default")).job.number
+        for order in (Order.PAUSE, Order.CANCEL, Order.PAUSE):
+            await b.changes.order("default", number, order)
+        await asyncio.sleep(3)
+        a.work.gate.set()
+        await refused(Code.CANCELLED, task)
+        assert (await a.store.load("default")).schema.table("t").indexes == ()
+
+    sim(main)
+
+
+def test_an_order_that_comes_while_another_is_obeyed_is_obeyed_too(monkeypatch):
+    """The owner has read that it is to pause and writes that it does, when somebody cancels the change."""
+
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        while not a.work.done:
+            await asyncio.sleep(0.001)
+        number = (await a.jobs.running("default")).job.number
+        await b.changes.order("default", number, Order.PAUSE)
+        put = a.jobs.put
+
+        async def late(row, job):
+            if job.state == "paused":
+                monkeypatch.setattr(a.jobs, "put", put)
+                await b.changes.order("default", number, Order.CANCEL)
+            return await put(row, job)
+
+        monkeypatch.setattr(a.jobs, "put", late)
+        await asyncio.sleep(3)
+        a.work.gate.set()
+        await refused(Code.CANCELLED, task)
+
     sim(main)
