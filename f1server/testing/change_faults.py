@@ -333,7 +333,10 @@ class _Run:
 
         asked = db.env.spawn(execute())
         while True:
-            await asyncio.wait([asked], timeout=0.1)
+            if asked.done():
+                await asyncio.sleep(0.1)
+            else:
+                await asyncio.wait([asked], timeout=0.1)
             running = await jobs.running("default")
             if running is not None and running.job.state is JobState.PAUSED:
                 await self._resume(db, running.job.number)

@@ -22,7 +22,7 @@ import msgspec
 import f1
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
-from f1server.catalog.store import LeaseRow, SchemaStore, Stored
+from f1server.catalog.store import SchemaStore
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
 from f1server.process import F1Process
@@ -167,11 +167,11 @@ def late_replies(scenario: ChangeScenario) -> Iterator[None]:
     original = SchemaStore.write_lease
     rng = scenario.rng("late")
 
-    async def write_lease(store: SchemaStore, stored: Stored, lease: LeaseRow, patience_s: float) -> LeaseRow:
-        written = await original(store, stored, lease, patience_s)
+    async def write_lease(store: SchemaStore, *args: Any, **kwargs: Any) -> Any:
+        ts = await original(store, *args, **kwargs)
         if rng.random() * 1e6 < scenario.late_ppm:
             await asyncio.sleep(rng.random() * 2.5 * scenario.lease_ms / 1_000)
-        return written
+        return ts
 
     with patch.object(SchemaStore, "write_lease", write_lease):
         yield
