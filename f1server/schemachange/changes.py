@@ -177,8 +177,10 @@ class Entries:
         """Return the writes; ``owners``: the rows that have contended entries now. Raises ALREADY_EXISTS."""
         found = []
         for key, (where, value, _, primary) in sorted(self._puts.items()):
-            if owners.get(key, self._row(primary)) != self._row(primary):
-                raise _duplicate(self._table, where.index, primary, where.split(key, value)[1])
+            owner = owners.get(key, self._row(primary))
+            if owner != self._row(primary):
+                other = split_row_key(self._schema, owner)
+                raise _duplicate(self._table, where.index, primary, other[1] if other is not None else ())
             found.append(Write(key, value))
         for key, (_, _, primary) in self._left.items():
             if key not in self._puts and owners.get(key, self._row(primary)) == self._row(primary):

@@ -14,8 +14,9 @@ acknowledged (:func:`run_point` raises otherwise).
 
 import asyncio
 import contextlib
+import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -48,7 +49,7 @@ from f1server.testing.database import Database, with_database
 from spanstore.client import twophase
 from spanstore.testing.checkers import Violation, require
 
-__all__ = ["Mode", "Outcome", "Strike", "run_all", "run_point"]
+__all__ = ["Mode", "Outcome", "Strike", "between_writes", "run_all", "run_point"]
 
 LEASE_MS = 1_000
 FROZEN_US = 13_000_000
@@ -201,6 +202,25 @@ class _Striker:
 
         db.env.spawn(stop())
         await done.wait()
+
+
+@contextlib.contextmanager
+def between_writes(db: Database, before: Callable[[str, int], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    """Do something before each write of schema changes: ``before(server, number of the write)`` is awaited."""
+    original = twophase.commit
+    numbers = itertools.count()
+
+    async def commit(*args: Any) -> int:
+        changes = _ACTING.get()
+        if changes is not None:
+            await db.env.spawn(before(changes._leases.server, next(numbers)))
+        return int(await original(*args))
+
+    with contextlib.ExitStack() as stack:
+        for name in ("_change", "_take", "_carry_out"):
+            stack.enter_context(patch.object(SchemaChanges, name, _acting(getattr(SchemaChanges, name))))
+        stack.enter_context(patch.object(twophase, "commit", commit))
+        yield
 
 
 def _acting(method: Any) -> Any:

@@ -12,7 +12,7 @@ from f1server.session import Frontend
 from f1server.testing.cluster import F1Nodes
 from spanstore.client import SpanClient
 from spanstore.testing.cluster import ClusterConfig, SimCluster
-from spanstore.testing.sim import World, simulate
+from spanstore.testing.sim import World, WorldConfig, simulate
 from spanstore.testing.sim.world import NodeEnv
 
 T = TypeVar("T")
@@ -73,11 +73,12 @@ def with_database(
     version_keep_ms: int = 0,
     voters: Mapping[int, Sequence[int]] = MappingProxyType({}),
     slaves: int = 0,
+    clock_bound_us: int = 0,
 ) -> T:
     """Run ``body`` with a new database that has this schema and return its value.
 
     ``version_keep_ms``: how long versions are kept at least; 0: as by default. ``voters``: the spanservers of a group,
-    by their positions; of one that is not named, all.
+    by their positions; of one that is not named, all. ``clock_bound_us``: how far clocks may be off.
     """
     storage = StorageSection(version_keep_ms=version_keep_ms) if version_keep_ms else StorageSection()
 
@@ -97,4 +98,4 @@ def with_database(
 
         return await env.spawn(work())
 
-    return simulate(main, seed).value
+    return simulate(main, seed, WorldConfig(clock_bound_us=clock_bound_us)).value
