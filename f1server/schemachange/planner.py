@@ -102,6 +102,20 @@ class SchemaPlanner:
         """
         sources = Sources(sql, protos)
         timestamp = self._client.strong_timestamp()
+        if not data:
+            return (await self._plan(database, sources, timestamp))[0]
+        # The pin first: dividing the rows of large tables takes a while, and versions are not kept for ever.
+        pin = f"plan-{new_id(self._rng).hex()}"
+        await self._client.pins.add(pin, timestamp, ttl_s=_PIN_S, owner=f"f1 schema plan of {database}")
+        parts: list[Part] = []
+        try:
+            planned, parts = await self._plan(database, sources, timestamp)
+        finally:
+            if not parts:
+                await self._client.pins.remove(pin)
+        return replace(planned, timestamp=timestamp, pin=pin, parts=tuple(parts)) if parts else planned
+
+    async def _plan(self, database: str, sources: Sources, timestamp: int) -> tuple[PlannedChange, list[Part]]:
         schema = await self._checker.schema_at(database, timestamp)
         new = sources.draft(schema)
         steps = tuple(plan_steps(schema, new))
@@ -110,7 +124,6 @@ class SchemaPlanner:
         parts = [Part(PartKind.ROWS, *table_span(probe.schema, root), root.id) for root in probe.roots()]
         tables = [probe.schema.by_id[table_id] for table_id in sorted(probe.concerns)]
         sizes, parts = await self._measured(probe.schema, tables, parts)
-        holders = tuple(await self._store.leases(database))
         warnings = advice(schema, new, {i: size.rows for i, size in sizes.items()})
         running = await self._jobs.running(database)
         if running is not None:
@@ -118,13 +131,9 @@ class SchemaPlanner:
             warnings.append(
                 f"schema change {number} is {state}: another one has to wait for it, and is planned anew then"
             )
+        holders = tuple(await self._store.leases(database))
         rate = rows_per_s(await self._jobs.log(database))
-        planned = PlannedChange(schema, after, steps, sizes, tuple(warnings), holders, rate)
-        if not (data and parts):
-            return planned
-        pin = f"plan-{new_id(self._rng).hex()}"
-        await self._client.pins.add(pin, timestamp, ttl_s=_PIN_S, owner=f"f1 schema plan of {database}")
-        return replace(planned, timestamp=timestamp, pin=pin, parts=tuple(parts))
+        return PlannedChange(schema, after, steps, sizes, tuple(warnings), holders, rate), parts
 
     async def _measured(
         self, schema: Schema, tables: Sequence[Table], parts: Sequence[Part]

@@ -241,6 +241,13 @@ def test_rows_below_others_are_looked_at_with_those_of_their_table_only() -> Non
             "8 bytes each",
         ),
         (pb.PlanSchema(files=[pb.SourceFile(name="a.sql", text="CREATE")]), Code.INVALID_ARGUMENT, "a.sql"),
+        (
+            pb.PlanSchema(
+                files=[pb.SourceFile(name="a.sql", text="CREATE TABLE R (A STRING, PRIMARY KEY (A))")], data=True
+            ),
+            Code.FAILED_PRECONDITION,
+            "types only become wider",
+        ),
     ],
 )
 def test_bad_requests_are_refused(request_: pb.PlanSchema, code: Code, words: str) -> None:
@@ -248,6 +255,7 @@ def test_bad_requests_are_refused(request_: pb.PlanSchema, code: Code, words: st
         with pytest.raises(F1Error, match=words) as caught:
             await db.conn.session.plan_schema(request_, 10)
         assert caught.value.code is code
+        assert await db.storage.pins.list() == []
 
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
 
