@@ -3,10 +3,19 @@
 Many more: ``python scripts/seeds.py --kinds changes``.
 """
 
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
+from f1server.catalog.leases import Leased, SchemaLeases
+from f1server.schemachange import states
+from f1server.schemachange.reorganiser import Reorganiser
+from f1server.schemachange.states import ElementClass, ElementState, FigureRow, Path, Step, Work
 from f1server.testing.change_worlds import ChangeScenario, ChangeStats, draw, run
 from scripts.quiet import quiet
+from spanstore.testing.checkers import CheckFailed
 
 
 def stats(scenario: ChangeScenario) -> ChangeStats:
@@ -30,3 +39,81 @@ def test_same_seed_is_the_same_run() -> None:
     scenario = draw(26).with_(run_us=1_500_000)
     with quiet():
         assert len({run(scenario).trace_hash for _ in range(2)}) == 1
+
+
+# ---------------------------------------------------------------- it fails where it should
+
+
+def forgets_its_fence(self: Leased) -> int:
+    """Whatever the lease says, its commits are good for ever."""
+    return 1 << 60
+
+
+_take = SchemaLeases._take
+_now_of = Reorganiser._now_of
+
+
+async def for_two_periods(self: SchemaLeases, *args: Any) -> Any:
+    held = await _take(self, *args)
+    held.lease_end += self._lease_us
+    return held
+
+
+async def too_early(self: Reorganiser, key: bytes) -> int:
+    return await _now_of(self, key) - 1_500_000
+
+
+NO_WRITE_ONLY = Path(
+    ElementState.ABSENT,
+    (Step(FigureRow.FIRST, ElementState.DELETE_ONLY), Step(FigureRow.THIRD, ElementState.PUBLIC)),
+    Work.FILL,
+)
+PAUSES: dict[str, Any] = {
+    "faults": (("pause", 5),),
+    "fault_interval_us": 400_000,
+    "fault_duration_us": 1_500_000,
+    "kinds": ("index", "required column", "lock", "column"),
+}
+BROKEN: Mapping[str, tuple[Any, str, Any, dict[str, Any]]] = {
+    "a server ignores its fence": (Leased, "deadline", forgets_its_fence, PAUSES),
+    "a lease is taken as valid for twice its period": (
+        SchemaLeases,
+        "_take",
+        for_two_periods,
+        {"late_ppm": 300_000, "faults": (("partition", 1),)},
+    ),
+    "required columns skip write-only": (
+        states,
+        "PATHS",
+        {**states.PATHS, (ElementClass.REQUIRED, ElementState.PUBLIC): NO_WRITE_ONLY},
+        {"kinds": ("required column",)},
+    ),
+    "the reorganiser's snapshot is too early": (Reorganiser, "_now_of", too_early, {"kinds": ("index",)}),
+}
+
+
+def restless(seed: int, **changes: Any) -> ChangeScenario:
+    """Three servers that write much, whose schema changes by what matters here."""
+    usual: dict[str, Any] = {"kinds": ("index", "required column"), "naughty": False, "orders_ppm": 0}
+    usual |= {"write_pause_ms": 25, "run_us": 6_000_000}
+    return ChangeScenario(seed=seed, **(usual | changes))
+
+
+_QUICK = "required columns skip write-only"
+
+
+@pytest.mark.parametrize("name", [_QUICK, *(pytest.param(n, marks=pytest.mark.long) for n in BROKEN if n != _QUICK)])
+def test_broken_servers_are_caught(name: str) -> None:
+    target, attribute, broken, changes = BROKEN[name]
+    for seed in range(1, 9):
+        try:
+            with patch.object(target, attribute, broken):
+                stats(restless(seed, **changes))
+        except CheckFailed:
+            return
+    pytest.fail(f"8 seeds did not notice: {name}")
+
+
+def test_servers_that_are_not_broken_pass() -> None:
+    """What finds the broken ones finds nothing in the code as it is."""
+    assert stats(restless(0, **PAUSES)).behind

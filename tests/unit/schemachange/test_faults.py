@@ -5,9 +5,12 @@
 
 import pytest
 
+from f1server.schemachange import states
 from f1server.schemachange.jobs import JobState
+from f1server.schemachange.states import ElementClass, ElementState, FigureRow, Path, Step, Work
 from f1server.testing.change_faults import Mode, Strike, run_point
 from f1server.testing.changes import CASES, LAYOUTS
+from spanstore.testing.checkers import CheckFailed
 
 _MODES = tuple(Mode)
 SOME = [
@@ -51,3 +54,17 @@ def test_what_users_write_meanwhile_may_make_a_change_fail(layout: str) -> None:
     """One of a few seeds has a writer that breaks the new constraint before its server knows of it."""
     states = {run_point("unique index", layout, None, seed=seed, naughty=True).state for seed in range(4)}
     assert JobState.FAILED in states
+
+
+def test_an_index_that_is_never_delete_only_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server enters a row in the index, another that does not know of the index deletes the row."""
+    assert run_point("index", "flat", None, crossing=True).state is JobState.DONE
+    leap = Path(
+        ElementState.ABSENT,
+        (Step(FigureRow.SECOND, ElementState.WRITE_ONLY), Step(FigureRow.THIRD, ElementState.PUBLIC)),
+        Work.FILL,
+    )
+    broken = {**states.PATHS, (ElementClass.REQUIRED, ElementState.PUBLIC): leap}
+    monkeypatch.setattr(states, "PATHS", broken)
+    with pytest.raises(CheckFailed, match="orphan entry in R X"):
+        run_point("index", "flat", None, crossing=True)

@@ -279,7 +279,7 @@ def test_a_server_that_hangs_delays_a_change_by_one_lease(layout: Layout) -> Non
             return await work(tx, *args, **kwargs)
 
         async def hang() -> None:
-            db.world.pause(name, 3 * LEASE_MS * 1_000)
+            db.world.pause(name, 3 * LEASE_MS * 500)
 
         committer.work = stop  # type: ignore[method-assign]
         late = db.env.spawn(hung.update("R", stage.row(0, V=500)))
