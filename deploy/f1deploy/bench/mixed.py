@@ -166,6 +166,7 @@ class Mix:
         self._rows = rows
         self._done = done
         self._running: set[asyncio.Task[None]] = set()
+        self._inserted: set[int] = set()
 
     async def arrive(self, rng: random.Random, rate: float, stop: asyncio.Event) -> None:
         """Have operations arrive at random, ``rate`` a second, until ``stop`` is set, and wait for their ends."""
@@ -217,7 +218,10 @@ class Mix:
             return True, _RANGE, (row, row + 20 * GAP)
         match rng.randrange(5):
             case 0:
-                new = row + rng.randrange(1, GAP)
+                new = row
+                while new % GAP == 0 or new in self._inserted:
+                    new = rng.randrange(self._rows * GAP)
+                self._inserted.add(new)
                 return False, _INSERT, (new, rng.randrange(CATEGORIES), f"item {new}", "n" * 40)
             case 1:
                 return False, _DELETE, (row + rng.randrange(GAP),)
