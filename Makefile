@@ -5,7 +5,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 # What exists of the source roots and of the code around them.
-CODE   := $(wildcard f1common spanstore f1server master slavepool client/f1 deploy/f1deploy bench scripts tests)
+CODE   := $(wildcard f1common spanstore f1server master slavepool txservices client/f1 deploy/f1deploy bench scripts tests)
 
 .PHONY: install demo test test-long lint static format types contracts proto lock bench clean
 

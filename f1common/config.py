@@ -21,6 +21,7 @@ from msgspec import UNSET, Meta, Struct
 
 from f1common.config_sql import F1ServerSection as F1ServerSection
 from f1common.config_sql import MasterSection as MasterSection
+from f1common.config_sql import OrchestratorSection as OrchestratorSection
 from f1common.config_sql import SlaveSection as SlaveSection
 from f1common.config_text import (
     ADDRESS_OR_NONE,
@@ -421,6 +422,7 @@ class Config(Struct, frozen=True, kw_only=True):
     f1server: F1ServerSection = F1ServerSection()
     master: MasterSection = MasterSection()
     slave: SlaveSection = SlaveSection()
+    orchestrator: OrchestratorSection = OrchestratorSection()
     limits: LimitsSection = LimitsSection()
     cluster: ClusterSection
 
@@ -464,6 +466,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "f1server": F1ServerSection,
     "master": MasterSection,
     "slave": SlaveSection,
+    "orchestrator": OrchestratorSection,
     "limits": LimitsSection,
     "cluster": ClusterSection,
 }

@@ -103,3 +103,36 @@ class SlaveSection(Struct, frozen=True, kw_only=True):
     batch_rows: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Rows that are given to other workers at a time, at most.")
     ] = 16_384
+
+
+class OrchestratorSection(Struct, frozen=True, kw_only=True):
+    """The services of the transaction orchestrator: timestamps and locks."""
+
+    timestamp_lease_ms: Annotated[
+        int,
+        Meta(
+            ge=50,
+            le=600_000,
+            description="How long a leader may give out timestamps after its last write; the next one waits as long.",
+        ),
+    ] = 1_000
+    timestamp_range: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000_000, description="How far the durable bound of timestamps is raised at a time."),
+    ] = 1_000_000
+    lock_lease_ms: Annotated[
+        int, Meta(ge=20, le=3_600_000, description="How long locks are held without a refresh.")
+    ] = 30_000
+    lock_tenure_ms: Annotated[
+        int, Meta(ge=20, le=_DAY_MS, description="How long locks are held at most, however often they are refreshed.")
+    ] = 600_000
+
+    def __post_init__(self) -> None:
+        """Raise F1Error INVALID_ARGUMENT if the values contradict each other."""
+        relate(
+            (
+                f"orchestrator.lock_tenure_ms ({self.lock_tenure_ms}) must be at least orchestrator.lock_lease_ms "
+                f"({self.lock_lease_ms})",
+                self.lock_tenure_ms >= self.lock_lease_ms,
+            )
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from f1common.encoding import tuple as tuples
+from f1common.orchestrator.spans import ORCHESTRATOR_SPAN
 from f1server.catalog.places import COPIES_SPAN
 from f1server.catalog.schema import ElementState, Index, Schema, Table
 from f1server.rows.keys import index_prefix, table_span
@@ -69,9 +70,9 @@ def _index_span(schema: Schema, table: Table, index: Index) -> Span:
 def strays(schemas: Iterable[Schema]) -> list[Part]:
     """Return the parts of the key space that belong to no table and no global index of these schemas.
 
-    Nor to the copies of schemas.
+    Nor to the copies of schemas, nor to the transaction orchestrator.
     """
-    known: list[Span] = [COPIES_SPAN]
+    known: list[Span] = [COPIES_SPAN, ORCHESTRATOR_SPAN]
     for schema in schemas:
         known += [(part.start, part.end) for part in of_schema(schema, ())]
     at = tuples.encode((_FIRST_ID,))

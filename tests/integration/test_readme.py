@@ -15,7 +15,7 @@ ADDRESSES = "127.0.0.1:7400,127.0.0.1:7401"
 
 def test_the_tour(tmp_path: Path) -> None:
     (shell,) = (text for _, text in BLOCKS if "$ f1 sql" in text)
-    (program,) = (text for kind, text in BLOCKS if kind == "python")
+    (program,) = (text for kind, text in BLOCKS if kind == "python" and "f1.connect" in text)
     statements = [PROMPT.sub("", line) for line in shell.splitlines() if PROMPT.match(line)]
     assert ADDRESSES in program
     with running(tmp_path) as database:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
-OURS = ("f1common", "f1server", "master", "slavepool", "spanstore", "f1", "f1deploy")
+OURS = ("f1common", "f1server", "master", "slavepool", "spanstore", "txservices", "f1", "f1deploy")
 
 # Module that imports, what it imports, and a word of the contract that must break.
 FORBIDDEN = (
@@ -42,6 +42,9 @@ FORBIDDEN = (
     ("master.registry", "time", "The registry of the master"),
     ("f1.cli", "spanstore.client", "The client library"),
     ("f1.cli", "f1deploy.cli", "The client library"),
+    ("f1.orchestrator.stores.lmdb", "spanstore.client", "The client library"),
+    ("f1.orchestrator.protocol", "asyncio", "The orchestrator's protocol"),
+    ("txservices.locks", "spanstore.group", "The orchestrator's services"),
     ("f1deploy.cli", "spanstore.runtime.main", "Deployment"),
     ("spanstore.paxos.replica", "asyncio", "Cores are pure"),
     ("spanstore.mvcc.versions", "time", "Cores are pure"),
@@ -71,6 +74,7 @@ ALLOWED = (
     ("master.service", "f1common.rpc"),
     ("f1server.catalog.store", "spanstore.client"),
     ("f1.cli", "f1common.ids"),
+    ("f1.orchestrator.stores.span", "spanstore.client"),
 )
 
 

@@ -16,21 +16,27 @@ if TYPE_CHECKING:
     from f1.orchestrator.aio import RangeRow as RangeRow
     from f1.orchestrator.blocking import Orchestrator as Orchestrator
     from f1.orchestrator.blocking import Transaction as Transaction
+    from f1.orchestrator.remote import Locks as Locks
+    from f1.orchestrator.remote import Timestamps as Timestamps
     from f1.orchestrator.services import LocalLocks as LocalLocks
     from f1.orchestrator.services import LocalTimestamps as LocalTimestamps
     from f1.orchestrator.stores.lmdb import LmdbStore as LmdbStore
     from f1.orchestrator.stores.memory import MemoryStore as MemoryStore
+    from f1.orchestrator.stores.span import SpanStore as SpanStore
     from f1.orchestrator.sweeping import SweepReport as SweepReport
 
 # Imported on first use: a store should not cost what another one needs.
 _PUBLIC = {
+    "Locks": "f1.orchestrator.remote",
     "LmdbStore": "f1.orchestrator.stores.lmdb",
     "LocalLocks": "f1.orchestrator.services",
     "LocalTimestamps": "f1.orchestrator.services",
     "MemoryStore": "f1.orchestrator.stores.memory",
     "Orchestrator": "f1.orchestrator.blocking",
     "RangeRow": "f1.orchestrator.aio",
+    "SpanStore": "f1.orchestrator.stores.span",
     "SweepReport": "f1.orchestrator.sweeping",
+    "Timestamps": "f1.orchestrator.remote",
     "Transaction": "f1.orchestrator.blocking",
 }
 

@@ -1,0 +1,1 @@
+"""The services of the transaction orchestrator as processes: timestamps, and locks."""
