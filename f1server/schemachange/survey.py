@@ -23,7 +23,6 @@ from f1server.check.entries import StoredKey, entries_of
 from f1server.check.findings import Example, Finding, Kind, Report
 from f1server.check.parts import Part
 from f1server.check.rows import CheckedRow, RowBatch, shown_values
-from f1server.rows.coerce import coerce_column
 from f1server.rows.constraints import reference_of, referenced_index
 from f1server.rows.defaults import literal_value
 from f1server.rows.images import Image, describe
@@ -31,6 +30,7 @@ from f1server.rows.keys import index_layout, split_row_key
 from f1server.rows.values import Value
 from f1server.schemachange.diff import Element, Step
 from f1server.schemachange.states import Work
+from f1server.schemachange.validation import filled_value
 
 __all__ = ["RowBehind", "Figures", "Probe", "Survey", "Surveyor", "Wanted", "probe_of"]
 
@@ -295,7 +295,7 @@ class Surveyor:
         if unseen:
             del lacking[1:]
         try:
-            values = [coerce_column(schema, table, column, value) for value in self._defaults(schema, column, lacking)]
+            values = [filled_value(schema, table, column, value) for value in self._defaults(schema, column, lacking)]
         except F1Error as error:
             text = f"its default does not fit: {error.message}"
             survey.report.add([Finding(Kind.UNREADABLE, table.name, column.name, Example("", text))])

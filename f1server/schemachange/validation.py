@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import ForeignKey, Schema, Table
+from f1server.catalog.schema import Column, ForeignKey, Schema, Table
 from f1server.rows.coerce import coerce_column
 from f1server.rows.constraints import reference_of
 from f1server.rows.defaults import literal_value
@@ -15,7 +15,7 @@ from f1server.schemachange.changes import Stored
 from f1server.schemachange.tablework import TableWork
 from spanstore.client import SpanClient
 
-__all__ = ["RowEvaluators", "fills_of", "validate"]
+__all__ = ["RowEvaluators", "filled_value", "fills_of", "validate"]
 
 
 class RowEvaluators(Protocol):
@@ -40,8 +40,24 @@ def fills_of(
         else:
             values = evaluators().defaults(schema)([column.default_sql] * len(wanted))
         for fills, value in zip(wanted.values(), values, strict=True):
-            fills[column.id] = coerce_column(schema, work.table, column, value)
+            fills[column.id] = filled_value(schema, work.table, column, value)
     return wanted
+
+
+def filled_value(schema: Schema, table: Table, column: Column, default: Value) -> Value:
+    """Return what a row gets in a new column whose default is ``default``.
+
+    Raises F1Error as :func:`coerce_column`; FAILED_PRECONDITION if that is NULL and the column NOT NULL.
+    """
+    value = coerce_column(schema, table, column, default)
+    if value is None and column.not_null:
+        raise F1Error(
+            Code.FAILED_PRECONDITION,
+            f"column {table.name}.{column.name} cannot be NOT NULL: its default is NULL for rows that are there; "
+            "give it another default",
+            details={"table": table.name, "column": column.name},
+        )
+    return value
 
 
 async def validate(

@@ -83,6 +83,7 @@ VIOLATED: list[tuple[str, str, tuple[str, str, int], tuple[str, str]]] = [
         ("unreadable", "W", 1),
         ("", "its default does not fit"),
     ),
+    (f"{BASE}, W INT64 NOT NULL DEFAULT NULL", "", ("unreadable", "W", 1), ("", "its default does not fit")),
 ]
 
 
