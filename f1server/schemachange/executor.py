@@ -508,8 +508,11 @@ def _place(job: Job, left: int) -> tuple[int, int]:
 
 def _awaited(behind: Sequence[LeaseRow], version: int) -> str:
     """Return which servers may still commit under an older version, and until when."""
-    ends = [(row.server, datetime.fromtimestamp(row.end_below(version) / 1e6, UTC)) for row in behind]
-    return ", ".join(f"{server} (its lease ends {end:%H:%M:%S} UTC)" for server, end in sorted(ends))
+    latest: dict[str, int] = {}  # a server may have one lease beside each copy of the schema
+    for row in behind:
+        latest[row.server] = max(latest.get(row.server, 0), row.end_below(version))
+    ends = [(server, datetime.fromtimestamp(end / 1e6, UTC)) for server, end in sorted(latest.items())]
+    return ", ".join(f"{server} (its lease ends {end:%H:%M:%S} UTC)" for server, end in ends)
 
 
 def _refuse_behind_paused(job: Job) -> None:

@@ -75,6 +75,12 @@ class PlannedChange:
         return {table.id: table.name for table in self.schema.tables}
 
 
+def _holders(rows: Sequence[LeaseRow], timestamp: int) -> tuple[LeaseRow, ...]:
+    """Return, by server, its newest lease that has not ended at ``timestamp``: it may have had one beside each copy."""
+    newest = {row.server: row for row in sorted(rows, key=lambda row: row.ts) if row.ts + row.lease_us > timestamp}
+    return tuple(newest[server] for server in sorted(newest))
+
+
 class SchemaPlanner:
     """Plans changes, for one server."""
 
@@ -131,7 +137,7 @@ class SchemaPlanner:
             warnings.append(
                 f"schema change {number} is {state}: another one has to wait for it, and is planned anew then"
             )
-        holders = tuple(await self._store.leases(database))
+        holders = _holders(await self._store.leases(database), timestamp)
         rate = rows_per_s(await self._jobs.log(database))
         return PlannedChange(schema, after, steps, sizes, tuple(warnings), holders, rate), parts
 

@@ -6,12 +6,14 @@ import pytest
 
 import f1
 from f1.checking import check_database
+from f1.planning import plan_change
 from f1server.catalog import store
 from f1server.catalog.places import PLACES, SYSTEM_TABLE, schema_key
 from f1server.rows.keys import table_span
 from f1server.testing.database import Database, with_database
 
 LEASE_MS = 1_000
+WIDER = "CREATE TABLE R (A INT64, V INT64, W INT64 DEFAULT 7, PRIMARY KEY (A))"
 APART = {0: (0,), 1: (1,), 2: (2,)}
 """Each group on a server of its own: one that is cut off takes its group away."""
 
@@ -47,6 +49,9 @@ def commit_without_the_meta_group(seconds: float, *, alone: bool = False) -> Non
         db.world.heal_links()
         ended.set()
         await asyncio.gather(*tasks)
+        plan = await plan_change(db.conn.session, {"schema.sql": WIDER}, data=False)
+        servers = [server for server, _, _ in plan.holders]
+        assert servers and len(set(servers)) == len(servers), servers
         await db.conn.execute("ALTER TABLE R ADD COLUMN W INT64 DEFAULT 7")
         assert await db.rows("SELECT A, V, W FROM R ORDER BY A") == [(n, acknowledged[n], 7) for n in (0, 1)]
         result = await check_database(db.conn.session, [], repair=False, examples=5)
