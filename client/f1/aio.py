@@ -97,6 +97,7 @@ class Connection(Reads):
         self._close = close
         self._closed = False
         self._transaction: Transaction | None = None
+        self._by_hand = False
         self._beginning = asyncio.Lock()
 
     @property
@@ -162,7 +163,7 @@ class Connection(Reads):
                 raise F1Error(Code.FAILED_PRECONDITION, "a transaction is open already; commit or roll it back first")
             transaction = begin(self._session, kind or self.kind, timestamp=timestamp)
             await transaction.start()
-            self._transaction = transaction
+            self._transaction, self._by_hand = transaction, True
             return transaction
 
     async def commit(self) -> Committed:
@@ -226,7 +227,7 @@ class Connection(Reads):
             if self._transaction is None:
                 transaction = begin(self._session, self.kind)
                 await transaction.start()
-                self._transaction = transaction
+                self._transaction, self._by_hand = transaction, False
             return self._transaction
 
     # ------------------------------------------------------------------------------------------------ statements
@@ -265,9 +266,13 @@ class Connection(Reads):
         return ResultSet(self._session, await run(), run)
 
     async def _ddl(self, sql: str, params: Params) -> ResultSet:
-        if self._transaction is not None and self._transaction.has_writes:
+        # One that has only read, and that nobody asked for, is in nobody's way.
+        if self._transaction is not None and (self._by_hand or self._transaction.has_writes):
+            what = "was begun by hand" if self._by_hand else "has writes"
             raise F1Error(
-                Code.FAILED_PRECONDITION, "the open transaction has writes, and DDL is no part of it; commit it first"
+                Code.FAILED_PRECONDITION,
+                f"the open transaction {what}, and DDL is no part of it: it counts at once and is not rolled back; "
+                "commit or roll back first",
             )
         execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
         deadline = Deadline.after(max(_DDL_TIMEOUT_S, self._session.timeout_s))

@@ -44,7 +44,8 @@ def coerce_row(schema: Schema, table: Table, values: Mapping[int, object]) -> Ro
         column = table.by_id.get(column_id)
         if column is None:
             raise F1Error(
-                Code.NOT_FOUND, f"table {table.name} has no column {column_id} any more; the schema has changed"
+                Code.NOT_FOUND,
+                f"the schema has changed: a column of table {table.name} that the transaction wrote is there no more",
             )
         row[column_id] = coerce_column(schema, table, column, value)
     return row

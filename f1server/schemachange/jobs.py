@@ -216,7 +216,9 @@ class JobStore:
         for _ in range(_ATTEMPTS):
             row = await self.running(database)
             if row is None or row.job.number != number:
-                raise F1Error(Code.NOT_FOUND, f"no schema change {number} of {database} is running")
+                ended = await self.ended(database, number)
+                state = "is not known" if ended is None else f"has ended: it is {ended.state}"
+                raise F1Error(Code.NOT_FOUND, f"schema change {number} of {database} {state}")
             try:
                 return (await self.put(row, edit(row.job))).job
             except F1Error as error:

@@ -38,7 +38,10 @@ def fills_of(
         if literal is not None:
             values: Sequence[Value] = [literal[0]] * len(wanted)
         else:
-            values = evaluators().defaults(schema)([column.default_sql] * len(wanted))
+            try:
+                values = evaluators().defaults(schema)([column.default_sql] * len(wanted))
+            except F1Error as error:
+                raise _not_evaluated(error, f"the default of column {work.table.name}.{column.name}") from error
         for fills, value in zip(wanted.values(), values, strict=True):
             fills[column.id] = filled_value(schema, work.table, column, value)
     return wanted
@@ -77,10 +80,20 @@ async def validate(
                 what = f"column {table.name}.{column.name} cannot be NOT NULL: it is NULL in the row"
                 raise _broken(what, table, item.primary)
     if work.checks:
-        for position, name in evaluators().checks(schema)(table, rows):
+        try:
+            failed = evaluators().checks(schema)(table, rows)
+        except F1Error as error:
+            raise _not_evaluated(error, f"a check of table {table.name}") from error
+        for position, name in failed:
             raise _broken(f"check {name} fails for the row of {table.name}", table, stored[position].primary)
     for foreign in work.foreign_keys:
         await _validate_references(client, schema, table, foreign, list(zip(stored, rows, strict=True)), snapshot)
+
+
+def _not_evaluated(error: F1Error, what: str) -> F1Error:
+    """Return an error of an expression with what it was evaluated for: the user has not sent it with this row."""
+    text = f"{what} cannot be evaluated for the rows that are there: {error.message}; nothing was changed"
+    return F1Error(error.code, text, retryable=error.retryable, details=error.details)
 
 
 async def _validate_references(

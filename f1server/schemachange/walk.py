@@ -17,7 +17,7 @@ A batch commits within the fence that the caller gives (:data:`Fence`), and betw
 as :class:`Pace` says.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -28,6 +28,7 @@ from f1server.catalog.schema import Schema
 from f1server.rows.keys import IndexLayout
 from f1server.rows.layout import layout
 from f1server.rows.rowcodec import row_of
+from f1server.rows.values import Value
 from f1server.schemachange.changes import Changes, Fills, Stored, change_under_locks, stored_row
 from f1server.schemachange.tablework import TableWork
 from f1server.schemachange.validation import RowEvaluators, fills_of, validate
@@ -279,6 +280,10 @@ class Walker:
     async def _rewrite(self, walk: Walk, rows: list[Stored]) -> None:
         """Write rows anew, with the entries that change by that."""
         fills = fills_of(self._evaluators, walk.schema, walk.work, rows)
+        for some in cut(rows, lambda row: len(row.key) + len(row.value) + _size_of(fills[row.key])):
+            await self._rewrite_filled(walk, some, fills)
+
+    async def _rewrite_filled(self, walk: Walk, rows: list[Stored], fills: Fills) -> None:
         changes = Changes(walk.schema, walk.work, walk.snapshot)
         try:
             for row in rows:
@@ -316,6 +321,11 @@ class Walker:
                     if not left or error.ambiguous or _has_changed(error) or not passing:
                         raise
             await self._sleep(_AGAIN_S)
+
+
+def _size_of(fills: Mapping[int, Value]) -> int:
+    """Return about how many bytes values take: of texts, bytes and messages, which may be large."""
+    return sum(len(value) for value in fills.values() if isinstance(value, str | bytes))
 
 
 def cut(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:

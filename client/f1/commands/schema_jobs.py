@@ -44,7 +44,8 @@ def jobs(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the change that runs: what it does or waits for, who carries it out, how many rows it has worked on."""
-    show([job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)], form)
+    running = [job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)]
+    show(running, form, "No schema change runs; `f1 schema history` shows those that have ended.")
 
 
 def history(
@@ -53,7 +54,7 @@ def history(
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the last hundred changes, oldest first."""
-    show(_ask(host, database, pb.SchemaJobs()), form)
+    show(_ask(host, database, pb.SchemaJobs()), form, "No schema change is remembered.")
 
 
 def pause(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
@@ -88,13 +89,13 @@ def _ask(host: str | None, database: str | None, order: pb.SchemaJobs) -> list[p
         return runner.run(work())
 
 
-def show(found: list[pb.SchemaJob], form: Format) -> None:
-    """Print changes."""
+def show(found: list[pb.SchemaJob], form: Format, none: str) -> None:
+    """Print changes; ``none`` if there are none."""
     if form is Format.json:
         typer.echo(json.dumps([_document(job) for job in found], indent=2))
         return
     if not found:
-        typer.echo("No schema change runs or is remembered.")
+        typer.echo(none)
         return
     table = Table(box=None, pad_edge=False)
     for column in ("change", "begun", "took", "state", "what", "rows", "at"):

@@ -300,9 +300,18 @@ def test_ddl_is_no_part_of_a_transaction(cluster: FakeCluster) -> None:
         conn.execute("CREATE TABLE T (A INT64 PRIMARY KEY)")
         assert not conn.in_transaction
         conn.execute("DELETE FROM Account WHERE Id = ?", [1])
-        with pytest.raises(f1.OperationalError, match="commit it first"):
+        with pytest.raises(f1.OperationalError, match=r"has writes.* commit or roll back first"):
             conn.execute("DROP TABLE T")
         conn.rollback()
+        conn.execute("SELECT 1")
+        assert conn.in_transaction
+        conn.execute("CREATE TABLE U (A INT64 PRIMARY KEY)")
+        conn.rollback()
+        conn.execute("BEGIN")
+        with pytest.raises(f1.OperationalError, match=r"begun by hand.* commit or roll back first"):
+            conn.execute("DROP TABLE U")
+        conn.rollback()
+        conn.execute("DROP TABLE U")
 
 
 def test_threads_share_a_connection(cluster: FakeCluster, conn: f1.Connection) -> None:

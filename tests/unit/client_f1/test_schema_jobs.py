@@ -36,7 +36,7 @@ def test_what_runs_and_what_has_ended_are_a_line_each(capsys: pytest.CaptureFixt
     ]
     found[0].worked_rows = 1000
     found[2].step, found[2].step_number, found[2].steps = "removes: table R", 2, 3
-    schema_jobs.show(found, schema_jobs.Format.table)
+    schema_jobs.show(found, schema_jobs.Format.table, "none")
     lines = capsys.readouterr().out.splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "change begun took state what rows at",
@@ -44,5 +44,5 @@ def test_what_runs_and_what_has_ended_are_a_line_each(capsys: pytest.CaptureFixt
         "7 2026-11-27 12:00:00Z failed sources: + check [x] check x fails",
         "8 2026-11-27 12:00:00Z running DROP TABLE R 7 step 2 of 3: removes: table R (carried out by f1-2)",
     ]
-    schema_jobs.show([], schema_jobs.Format.table)
-    assert capsys.readouterr().out == "No schema change runs or is remembered.\n"
+    schema_jobs.show([], schema_jobs.Format.table, "none")
+    assert capsys.readouterr().out == "none\n"

@@ -15,6 +15,7 @@ import f1
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema
+from f1server.schemachange.jobs import Order
 from f1server.schemachange.walk import Walker
 from f1server.testing.database import Database, with_database
 
@@ -67,6 +68,42 @@ def test_a_default_that_is_an_expression_is_evaluated_for_old_rows() -> None:
         )
         assert await rows(db, "SELECT count(At), min(S), max(S) FROM R") == [(3, "xy", "xy")]
         await check(db)
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+def test_large_defaults_do_not_make_large_commits() -> None:
+    """24 rows of 3 MB each: all in one commit would be refused, as larger than a request may be."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a} for a in range(24)])
+        await db.conn.execute("ALTER TABLE R ADD COLUMN W STRING DEFAULT repeat('w', 3000000)")
+        for a in range(24):
+            assert await rows(db, f"SELECT length(W) FROM R WHERE A = {a}") == [(3_000_000,)]
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("ADD COLUMN W INT64 DEFAULT (1 / 0)", "the default of column R.W cannot be evaluated .*; nothing was changed"),
+        ("ADD CONSTRAINT C CHECK (V / 0 > 1)", "a check of table R cannot be evaluated .*; nothing was changed"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_named(change: str, text: str) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": 1, "V": 1}])
+        before = await schema_of(db)
+        with pytest.raises(F1Error, match=text):
+            await db.conn.execute(f"ALTER TABLE R {change}")
+        assert (await schema_of(db)).table("R") == before.table("R")
+        await check(db)
+        listed = await db.process()._changes.listed("default")
+        with pytest.raises(F1Error, match="has ended: it is failed"):
+            await db.process()._changes.order("default", listed[-1].number, Order.CANCEL)
+        with pytest.raises(F1Error, match="999 of default is not known"):
+            await db.process()._changes.resume("default", 999)
 
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
 
