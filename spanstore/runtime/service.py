@@ -19,6 +19,7 @@ from spanstore.group.load import Load
 from spanstore.group.outbox import Ticket
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
+from spanstore.placement.range_map import META_GROUP
 from spanstore.runtime.birth import Hello
 from spanstore.runtime.foreground import ForegroundMeter
 from spanstore.runtime.peers import VERSION_REACH
@@ -107,13 +108,24 @@ class SpanServicer(stubs.SpanServerServicer):
             return
         timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
         arrived_us = self._clock.sample().boot_us
-        answer_with = self._in_background(reply) if request.background else self._measured(request, arrived_us, reply)
+        answer_with = reply
+        if request.background:
+            answer_with = self._in_background(reply)
+        elif not self._is_bookkeeping(request.group):
+            answer_with = self._measured(request, arrived_us, reply)
         ticket = Ticket(
             request_from_pb(request),
             lambda answer: answer_with(answer_to_pb(request_id, answer)),
             arrived_us + timeout_ms * 1000,
         )
         self._server.submit(request.group, ticket, request.ByteSize())
+
+    def _is_bookkeeping(self, group: int) -> bool:
+        """Leases, jobs and the range map are in group 0, and users' rows only where there is no other group.
+
+        They are read and written all the time by servers that no user waits for.
+        """
+        return group == META_GROUP and len(self._server.groups) > 1
 
     def _measured(
         self, request: pb.Request, arrived_us: int, reply: Callable[[pb.Response], None]

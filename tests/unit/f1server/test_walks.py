@@ -201,3 +201,17 @@ def test_how_users_are_served_is_asked_of_all_servers() -> None:
         assert again.reads <= load.reads and again.commits <= load.commits
 
     with_database(body, BASE, spanservers=3, groups=3)
+
+
+def test_leases_jobs_and_the_range_map_are_no_load_of_users() -> None:
+    """They go on where nobody is: schema changes found them slow, and went at their lowest pace."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", {"A": 1, "V": 1})
+        await asyncio.sleep(20)  # simulated: what users did counts no more
+        for _ in range(30):
+            await db.process(0)._changes.listed("default")
+        load = await db.process(0)._background.foreground()
+        assert load.reads < 1 and load.commits < 1
+
+    with_database(body, BASE, spanservers=3, groups=3)
