@@ -303,6 +303,10 @@ def test_ddl_is_no_part_of_a_transaction(cluster: FakeCluster) -> None:
         with pytest.raises(f1.OperationalError, match=r"has writes.* commit or roll back first"):
             conn.execute("DROP TABLE T")
         conn.rollback()
+
+
+def test_ddl_is_refused_in_a_transaction_that_was_begun_by_hand(cluster: FakeCluster) -> None:
+    with f1.connect(cluster.hosts, timeout_s=10) as conn:
         conn.execute("SELECT 1")
         assert conn.in_transaction
         conn.execute("CREATE TABLE U (A INT64 PRIMARY KEY)")
