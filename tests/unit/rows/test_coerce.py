@@ -201,7 +201,7 @@ def test_an_error_names_the_column() -> None:
     with pytest.raises(F1Error, match=r"INVALID_ARGUMENT: column Customer.Level: 'x' \(str\) is no INT64") as raised:
         coerce_column(SCHEMA, CUSTOMER, CUSTOMER.column("level"), "x")
     assert dict(raised.value.details) == {"table": "Customer", "column": "Level"}
-    with pytest.raises(F1Error, match="NOT_FOUND: table Customer has no column 99"):
+    with pytest.raises(F1Error, match="NOT_FOUND: the schema has changed: a column of table Customer"):
         coerce_row(SCHEMA, CUSTOMER, {99: 1})
 
 

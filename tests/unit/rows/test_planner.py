@@ -181,7 +181,7 @@ def test_errors_name_table_columns_and_key(store: Store) -> None:
 
 def test_names_that_are_gone_are_not_found(store: Store) -> None:
     refused(store, Code.NOT_FOUND, "no table Custom", LogicalWrite(INSERT, "Custom", {}))
-    refused(store, Code.NOT_FOUND, "has no column 99", LogicalWrite(INSERT, "Customer", {11: 1}, {99: 1}))
+    refused(store, Code.NOT_FOUND, "the schema has changed", LogicalWrite(INSERT, "Customer", {11: 1}, {99: 1}))
     columns = tuple(replace(c, state=ElementState.DELETE_ONLY) if c.id == 12 else c for c in CUSTOMER.columns)
     leaving = changed(SCHEMA, replace(CUSTOMER, columns=columns))
     refused(store, Code.NOT_FOUND, "column Customer.Name is not there", customer(1, Name="x"), schema=leaving)
