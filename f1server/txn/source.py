@@ -73,7 +73,7 @@ class StorageSource:
         if scan.in_key_order:
             return self._by_key(scan)
         if not self._is_small(scan):
-            return self._bulk(scan)
+            return self._bulk(scan, self._spans(scan))
         if scan.limit or self._is_certainly_small(scan):
             return self._by_key(scan)
         return self._few_or_bulk(scan)
@@ -87,14 +87,17 @@ class StorageSource:
         return not self._reader.at_timestamp or scan.is_point or len(scan.spans) != 1
 
     async def _few_or_bulk(self, scan: TableScan) -> Batches:
-        """Serve one range of keys: by an ordinary read, unless it turns out to hold more rows than a few."""
+        """Serve one range of keys: a few rows by an ordinary read, and in bulk what lies behind them."""
         own = await self._reader.overlay()
-        rows: Sequence[FoundRow] | None = None
-        if not own.touches(scan.table):
-            columns = _column_ids(scan)
-            rows = await self._reader.rows(scan.table, self._spans(scan), limit=_FEW_ROWS + 1, columns=columns)
-        few = rows is not None and len(rows) <= _FEW_ROWS
-        async for batch in self._given(scan, rows) if few and rows is not None else self._bulk(scan):
+        spans = self._spans(scan)
+        if spans and not own.touches(scan.table):
+            rows = await self._reader.rows(scan.table, spans, limit=_FEW_ROWS, columns=_column_ids(scan))
+            async for batch in self._given(scan, rows):
+                yield batch
+            if len(rows) < _FEW_ROWS:
+                return
+            spans = _clipped(spans, (rows[-1].key + b"\x00", spans[-1][1]))
+        async for batch in self._bulk(scan, spans):
             yield batch
 
     # ------------------------------------------------------------------ rows by key
@@ -210,7 +213,7 @@ class StorageSource:
 
     # ------------------------------------------------------------------ many rows
 
-    async def _bulk(self, scan: TableScan) -> Batches:
+    async def _bulk(self, scan: TableScan, spans: Sequence[Span]) -> Batches:
         reader = self._reader
         own = await reader.overlay()
         hide = own.touches(scan.table)
@@ -221,7 +224,7 @@ class StorageSource:
             ScanColumn(_HIDDEN[1], "INT64", ScanSource.VERSION_TS),
         ]
         keys_needed = hide or scan.with_locks
-        ranges = self._ranges(scan)
+        ranges = [(start, end or start + b"\x01") for start, end in spans]
         if not ranges:
             yield self._batch(scan, [])
             return
@@ -242,12 +245,8 @@ class StorageSource:
             arrays = [fields.extracted(w, batch.column(wanted.place[w.column_id])) for w in scan.columns]
             yield _named(arrays, batch.num_rows)
         if hide:
-            spans = self._spans(scan)
             rows = [row for key, row in own.rows(scan.table) if _within(key, spans)]
             yield self._batch(scan, rows)
-
-    def _ranges(self, scan: TableScan) -> list[Span]:
-        return [(start, end or start + b"\x01") for start, end in self._spans(scan)]
 
     def _look_at(
         self, scan: TableScan, batch: pa.RecordBatch, columns: int, hides: Callable[[bytes], bool] | None

@@ -124,7 +124,7 @@ def test_of_a_comparison_of_tuples_every_part_counts() -> None:
     with_database(body, *DDL)
 
 
-@pytest.mark.parametrize("few", [0, 3, 1000])
+@pytest.mark.parametrize("few", [1, 3, 1000])
 def test_a_wide_range_of_keys_goes_in_bulk_and_gives_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "_FEW_ROWS", few)
 
