@@ -24,7 +24,7 @@ from f1.errors import Error
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 
-__all__ = ["DDL", "GAP", "TABLE", "Load", "MixSpec", "Operations", "quantile_ms"]
+__all__ = ["DDL", "GAP", "TABLE", "Load", "MixSpec", "Operations"]
 
 TABLE = "Item"
 DDL = f"""\
@@ -93,14 +93,6 @@ class Operations:
         """Return how many operations ended well within a window."""
         ends = (began + took for began, took in zip(self.began_us, self.took_us, strict=True))
         return sum(start_us <= end < end_us for end in ends)
-
-
-def quantile_ms(latencies_us: Sequence[int], share: float) -> float:
-    """Return the latency that ``share`` of the operations did not exceed, in milliseconds; 0 without any."""
-    if not latencies_us:
-        return 0.0
-    ordered = sorted(latencies_us)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] / 1000
 
 
 class Load:

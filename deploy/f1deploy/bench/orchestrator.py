@@ -7,13 +7,11 @@ transactions, in the same run on the same cluster. Clients are tasks of one proc
 
 import asyncio
 import random
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -29,12 +27,16 @@ from f1.orchestrator.stores.base import Store
 from f1common.clock import boot_us, clock_from_config
 from f1common.config import Config
 from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
 from f1common.ids import process_rng
 from f1deploy.bench.local import LocalCluster, local_cluster
-from spanstore.client import SpanClient, Transaction
+from f1deploy.bench.report import Format, Row
+from f1deploy.ports import FreePorts
+from spanstore.client import KeyRange, SpanClient, Transaction
 from spanstore.tools.bench import machine
+from spanstore.tools.load import quantile_ms
 
-__all__ = ["Report", "Row", "command"]
+__all__ = ["Report", "command"]
 
 _CELLS = 10_000
 _NATIVE_TABLE = 1_000_000
@@ -42,26 +44,6 @@ _ATTEMPTS = 1_000
 _WAIT_S = 60.0
 
 Work = Callable[[random.Random], Awaitable[None]]
-
-
-class Format(Enum):
-    """How results are printed."""
-
-    table = "table"
-    json = "json"
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One figure; ``peer`` is the same of the storage tier's own transactions, where those did the same work."""
-
-    work: str
-    clients: int
-    unit: str
-    ours: float
-    peer: float | None = None
-    peer_name: str | None = None
-    ratio: float | None = None
-    cpu_us: float | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -141,7 +123,10 @@ async def _orchestrated(
     try:
         # Services that were just started are waited for, and connections are made, before the first figure.
         await one(random.Random("warm up"))
-        return [(count, await _measure(one, count, seconds)) for count in counts]
+        found = [(count, await _measure(one, count, seconds)) for count in counts]
+        async with await o.start() as tx:
+            _require_nothing([row.columns["n"] async for row in tx.get_range("bench")])
+        return found
     finally:
         await o.close()
 
@@ -164,9 +149,20 @@ async def _native(cluster: LocalCluster, counts: list[int], seconds: float) -> l
     try:
         # Services that were just started are waited for, and connections are made, before the first figure.
         await one(random.Random("warm up"))
-        return [(count, await _measure(one, count, seconds)) for count in counts]
+        found = [(count, await _measure(one, count, seconds)) for count in counts]
+        everything = KeyRange(tuples.encode((_NATIVE_TABLE,)), tuples.encode((_NATIVE_TABLE + 1,)))
+        _require_nothing([int(row.value) for row in (await client.read([], [everything])).ranges[0]])
+        return found
     finally:
         await client.close()
+
+
+def _require_nothing(values: Iterable[object]) -> None:
+    """What one cell has more another has less. Raises F1Error DATA_CORRUPTION."""
+    cells: list[int] = [value for value in values if isinstance(value, int)]
+    total = sum(cells, 0)
+    if not cells or total:
+        raise F1Error(Code.DATA_CORRUPTION, f"{len(cells)} cells hold {total} together after transfers, not 0")
 
 
 async def _measure(one: Work, clients: int, seconds: float) -> Measured:
@@ -183,12 +179,7 @@ async def _measure(one: Work, clients: int, seconds: float) -> Measured:
 
     await asyncio.gather(*(client(number) for number in range(clients)))
     took_s = (boot_us() - began_us) / 1_000_000
-    ms = sorted(us / 1000 for us in taken_us)
-    return Measured(len(ms) / took_s, _quantile(ms, 0.5), _quantile(ms, 0.99))
-
-
-def _quantile(ascending: list[float], share: float) -> float:
-    return ascending[min(int(len(ascending) * share), len(ascending) - 1)]
+    return Measured(len(taken_us) / took_s, quantile_ms(taken_us, 0.5), quantile_ms(taken_us, 0.99))
 
 
 def _rows(store: str, clients: int, ours: Measured, native: Measured | None) -> Iterator[Row]:
@@ -216,11 +207,10 @@ def _services(cluster: LocalCluster) -> Iterator[tuple[str, str]]:
     config = cluster.folder / "cluster" / "conf" / "f1-1.toml"
     started: list[subprocess.Popen[bytes]] = []
     addresses = []
+    free_port = FreePorts("127.0.0.1", process_rng())
     try:
         for kind in ("timestamps", "locks"):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
+            port = free_port()
             keys = {"server.name": kind, "server.port": port, "server.metrics_port": 0}
             options = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
             command = [sys.executable, "-P", "-m", "txservices.main", kind, "--config", str(config), *options]

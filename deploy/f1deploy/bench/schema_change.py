@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -30,11 +29,13 @@ import f1
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 from f1deploy.bench.local import LocalCluster, local_cluster
-from f1deploy.bench.mixed import CATEGORIES, DDL, GAP, TABLE, Load, MixSpec, Operations, quantile_ms
+from f1deploy.bench.mixed import CATEGORIES, DDL, GAP, TABLE, Load, MixSpec, Operations
 from f1deploy.bench.postgres import find_postgres, postgres
+from f1deploy.bench.report import Format, Row
 from spanstore.tools.bench import machine
+from spanstore.tools.load import quantile_ms
 
-__all__ = ["Goal", "Report", "Row", "command", "compare"]
+__all__ = ["Goal", "Report", "command", "compare"]
 
 _PERCENTILES = (0.5, 0.9, 0.99)
 _CAPACITY_CLIENTS = 32
@@ -46,29 +47,6 @@ _UNDER_LOAD = f"CREATE INDEX ItemByCategory ON {TABLE} (Category)"
 _WITHOUT = "no schema change"
 
 Say = Callable[[str], object]
-
-
-class Format(Enum):
-    """How results are printed."""
-
-    table = "table"
-    json = "json"
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One figure. Of latencies, ``ours`` is with the change running, ``peer`` without; of builds, rows a second.
-
-    ``clients`` 0 stands for the open loop; ``cpu_us`` is the processor time of all servers for one row of a build.
-    """
-
-    work: str
-    clients: int
-    unit: str
-    ours: float
-    peer: float | None = None
-    peer_name: str | None = None
-    ratio: float | None = None
-    cpu_us: float | None = None
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -85,7 +63,10 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What ``--format json`` prints. ``rate`` operations arrived in a second; ``build_s`` is the build under load."""
+    """What ``--format json`` prints: of latencies, ``ours`` is with the change running, ``peer`` without.
+
+    ``rate`` operations arrived in a second; ``build_s`` is the build under load.
+    """
 
     machine: str
     rows: list[Row]

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import statistics
-from array import array
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from f1.errors import OperationalError
 from f1common.errors import Code
-from f1deploy.bench.mixed import GAP, Mix, Operations, quantile_ms
+from f1deploy.bench.mixed import GAP, Mix, Operations
 from f1deploy.bench.schema_change import Build, Observed, compare
 
 
@@ -139,9 +138,3 @@ def test_goals_are_met_within_their_bounds_only() -> None:
     assert [goal.met for goal in report.goals] == [True, True, True, True, False]
     assert report.first_error == "ABORTED: lost"
     assert report.rows[-2].ratio is None
-
-
-def test_quantiles() -> None:
-    assert quantile_ms(array("q"), 0.5) == 0.0
-    assert quantile_ms(array("q", range(0, 100_000, 1000)), 0.5) == 50.0
-    assert quantile_ms(array("q", [3000]), 0.99) == 3.0
