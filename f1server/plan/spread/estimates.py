@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from f1server.catalog.schema import Table
-from f1server.plan.scans import PredicateOp, TableScan
+from f1server.plan.scans import KeySpan, PredicateOp, TableScan
 from f1server.plan.statistics import Statistics
 
 UNKNOWN_ROWS = 1_000_000.0
@@ -37,11 +37,24 @@ def examined_rows(statistics: Statistics, scan: TableScan) -> float:
     if scan.is_point:
         return min(rows, float(len(scan.spans)))
     spans = scan.index_spans if scan.index is not None else scan.spans
-    if not spans:
-        return rows
-    share = _INDEX_SHARE if scan.index is not None else _PREFIX_SHARE
-    found = sum(share * rows if span.prefix else _RANGE_SHARE * rows for span in spans)
-    return max(1.0, min(rows, found))
+    found = min(rows, sum(_within(scan, span, rows) for span in spans)) if spans else rows
+    if scan.limit is not None and not scan.predicates:
+        found = min(found, float(scan.limit))
+    return max(1.0, found)
+
+
+def _within(scan: TableScan, span: KeySpan, rows: float) -> float:
+    """Return about how many of ``rows`` lie in a span: never more than whole numbers between its bounds allow for."""
+    share = (_INDEX_SHARE if scan.index is not None else _PREFIX_SHARE) * rows
+    found = share if span.prefix else _RANGE_SHARE * rows
+    if span.lower is None or span.upper is None:
+        return found
+    low, high = span.lower.value, span.upper.value
+    if type(low) is not int or type(high) is not int:
+        return found
+    values = max(high - low + 1.0, 0.0)
+    whole_key = scan.index is None and len(span.prefix) + 1 == len(scan.table.key_column_ids)
+    return min(found, values if whole_key else values * share)
 
 
 def scanned_rows(statistics: Statistics, scan: TableScan) -> float:
