@@ -24,7 +24,7 @@ __all__ = ["TableWalks"]
 
 LOG = logging.getLogger(__name__)
 
-ROWS_EACH = 10_000
+ROWS_EACH = 30_000
 _SEGMENT_ROWS = 1_000
 _PIN_S = 600.0
 _REFRESH_S = 60.0

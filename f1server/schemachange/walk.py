@@ -50,8 +50,11 @@ _COLUMNS = (
 _SCAN_ROWS = 500
 _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 8 << 20
-"""Rows that are taken in at once: the entries of so many are sorted, so that a commit writes neighbouring keys."""
-_COMMIT_ROWS = 200
+"""Rows that are taken in at once."""
+_SORTED_ENTRIES = 50_000
+_SORTED_BYTES = 16 << 20
+"""Entries that are sorted before they are written: the more there are, the more of a commit's keys share pages."""
+_COMMIT_ROWS = 500
 _COMMIT_BYTES = 1 << 20
 _LOCKED_ROWS = 50
 _SLICE_ROWS = 50
@@ -89,12 +92,48 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry that follows from a row of the snapshot."""
+    """An entry that follows from a row of the snapshot, which has the key ``row``."""
 
     key: bytes
     value: bytes
     where: IndexLayout
-    row: Stored
+    row: bytes
+    primary: tuple[Value, ...]
+
+
+class _Gathered:
+    """Entries that follow from rows of the snapshot: the rows themselves, which are larger, are let go."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self.plain: list[_Entry] = []
+        self.contended: dict[bytes, list[_Entry]] = {}
+        """Those that other rows may want as well, in unique indexes, by key."""
+        self.rows: list[int] = []
+        """The size of each row, in bytes."""
+        self.count = 0
+        self._size = 0
+
+    def add(self, row: Stored) -> None:
+        """Take in the entries of a row."""
+        table, indexes = self._walk.work.table, self._walk.work.indexes
+        self.rows.append(row.size)
+        values = row_of(table, row.primary, row.cells)
+        for where in indexes:
+            for key, several in where.keys(values, row.primary).items():
+                entry = _Entry(key, where.value(values, row.primary), where, row.key, row.primary)
+                self.count += 1
+                self._size += len(key) + len(entry.value) + len(row.key)
+                if several:
+                    self.contended.setdefault(key, []).append(entry)
+                else:
+                    self.plain.append(entry)
+
+    @property
+    def full(self) -> bool:
+        """Is it time to write them?"""
+        rows = max(self.count, len(self.rows))
+        return rows >= _SORTED_ENTRIES or self._size >= _SORTED_BYTES
 
 
 class Walker:
@@ -122,11 +161,14 @@ class Walker:
         a new constraint, each with a row for example; SNAPSHOT_TOO_OLD if the snapshot was not kept; what ``watch`` and
         the fence raise; and what storage raises.
         """
+        if walk.work.indexes and not (walk.work.rewrites or walk.work.validates):
+            await self._enter_all(walk, watch)
+            return
         async for rows in self._chunks(walk):
             if walk.work.rewrites:
                 await self._by_batch(rows, lambda some: self._rewrite(walk, some), watch)
             elif walk.work.indexes:
-                await self._enter(walk, rows, watch)
+                await self._enter(walk, await self._gather(walk, rows), watch)
             if walk.work.validates:
                 counted = not (walk.work.rewrites or walk.work.indexes)
                 await self._by_batch(rows, lambda some: self._validate(walk, some), watch, counted=counted)
@@ -195,22 +237,32 @@ class Walker:
 
     # ------------------------------------------------------------------ entries alone
 
-    async def _enter(self, walk: Walk, rows: Sequence[Stored], watch: Tell) -> None:
-        """Write the entries of some rows of the snapshot, in the order of their keys."""
-        plain: list[_Entry] = []
-        contended: dict[bytes, list[_Entry]] = {}
+    async def _enter_all(self, walk: Walk, watch: Tell) -> None:
+        """Write the entries of all rows of the snapshot."""
+        gathered = _Gathered(walk)
+        async with aclosing(self._rows(walk)) as rows:
+            async for row in rows:
+                gathered.add(row)
+                if len(gathered.rows) % _COMMIT_ROWS == 0:
+                    await watch(0, 0)
+                if gathered.full:
+                    await self._enter(walk, gathered, watch)
+                    gathered = _Gathered(walk)
+        if gathered.rows:
+            await self._enter(walk, gathered, watch)
+
+    async def _gather(self, walk: Walk, rows: Sequence[Stored]) -> _Gathered:
+        gathered = _Gathered(walk)
         for position, row in enumerate(rows):
             if position % _SLICE_ROWS == 0:
                 await self._sleep(0)
-            values = row_of(walk.work.table, row.primary, row.cells)
-            for where in walk.work.indexes:
-                for key, several in where.keys(values, row.primary).items():
-                    entry = _Entry(key, where.value(values, row.primary), where, row)
-                    if several:
-                        contended.setdefault(key, []).append(entry)
-                    else:
-                        plain.append(entry)
-        count = _Counted(rows, len(plain) + sum(map(len, contended.values())), watch)
+            gathered.add(row)
+        return gathered
+
+    async def _enter(self, walk: Walk, gathered: _Gathered, watch: Tell) -> None:
+        """Write entries, in the order of their keys."""
+        plain, contended = gathered.plain, gathered.contended
+        count = _Counted(gathered.rows, gathered.count, watch)
         # Of two rows of the snapshot that want one key, one may be gone by now.
         disputed = [entry.row for found in contended.values() if len(found) > 1 for entry in found]
         for some in await self._batches(sorted(plain, key=_key_of)):
@@ -233,8 +285,8 @@ class Walker:
             found += cut(entries_of_group, lambda entry: len(entry.key) + len(entry.value))
         return found
 
-    async def _enter_plain(self, walk: Walk, entries: Sequence[_Entry]) -> list[Stored]:
-        """Write entries that no other row may want; return the rows of those that only locks can decide about."""
+    async def _enter_plain(self, walk: Walk, entries: Sequence[_Entry]) -> list[bytes]:
+        """Write entries that no other row may want; return the keys of rows that only locks can decide about."""
         try:
             await self._commit(walk, _writes(entries), [NoNewer(walk.snapshot, leave_out=True)])
         except F1Error as error:
@@ -243,10 +295,10 @@ class Walker:
             return [entry.row for entry in entries]
         return []
 
-    async def _enter_unique(self, walk: Walk, entries: Sequence[_Entry]) -> list[Stored]:
-        """Write entries of unique indexes; return the rows of those that only locks can decide about."""
+    async def _enter_unique(self, walk: Walk, entries: Sequence[_Entry]) -> list[bytes]:
+        """Write entries of unique indexes; return the keys of the rows that only locks can decide about."""
         left = list(entries)
-        disputed: list[Stored] = []
+        disputed: list[bytes] = []
         for _ in range(_TRIES):
             try:
                 if left:
@@ -266,9 +318,9 @@ class Walker:
             left = [entry for entry, changed in zip(left, newer, strict=True) if not changed]
         return disputed + [entry.row for entry in left]
 
-    async def _dispute(self, walk: Walk, rows: Sequence[Stored], watch: Tell) -> None:
-        """Decide about rows under locks."""
-        unique = list({row.key: row for row in rows}.values())
+    async def _dispute(self, walk: Walk, rows: Sequence[bytes], watch: Tell) -> None:
+        """Decide under locks about the rows that have some keys."""
+        unique = list(dict.fromkeys(rows))
         for first in range(0, len(unique), _LOCKED_ROWS):
             some = unique[first : first + _LOCKED_ROWS]
             async with self._paced(len(some)):
@@ -298,10 +350,11 @@ class Walker:
             if not _has_changed(error):
                 raise
         for first in range(0, len(rows), _LOCKED_ROWS):
-            await self._under_locks(walk, rows[first : first + _LOCKED_ROWS], fills)
+            some = [row.key for row in rows[first : first + _LOCKED_ROWS]]
+            await self._under_locks(walk, some, fills)
 
-    async def _under_locks(self, walk: Walk, rows: Sequence[Stored], fills: Fills | None = None) -> None:
-        wanted = {row.key: (fills or {}).get(row.key, {}) for row in rows}
+    async def _under_locks(self, walk: Walk, rows: Sequence[bytes], fills: Fills | None = None) -> None:
+        wanted = {key: (fills or {}).get(key, {}) for key in rows}
 
         async def change(tx: Transaction) -> None:
             await change_under_locks(tx, walk.schema, walk.work, wanted, walk.snapshot)
@@ -344,7 +397,8 @@ def cut(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
 class _Counted:
     """Tells of rows as their entries are written."""
 
-    def __init__(self, rows: Sequence[Stored], entries: int, watch: Tell) -> None:
+    def __init__(self, rows: Sequence[int], entries: int, watch: Tell) -> None:
+        """``rows``: the size of each."""
         self._rows = rows
         self._entries = entries
         self._watch = watch
@@ -363,7 +417,7 @@ class _Counted:
     async def _tell(self, rows: int) -> None:
         some = self._rows[self._told : rows]
         self._told = rows
-        await self._watch(len(some), _size(some))
+        await self._watch(len(some), sum(some))
 
 
 def _has_changed(error: F1Error) -> bool:
@@ -378,7 +432,7 @@ def _is_unknown(error: F1Error) -> bool:
 
 def _is_own(entry: _Entry, value: bytes) -> bool:
     """Tell whether an entry that is there now is that of the row which wants it: then somebody newer has seen to it."""
-    return entry.where.split(entry.key, value)[1] == entry.row.primary
+    return entry.where.split(entry.key, value)[1] == entry.primary
 
 
 def _key_of(entry: _Entry) -> bytes:

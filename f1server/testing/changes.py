@@ -300,6 +300,7 @@ def small_batches() -> Iterator[None]:
     with (
         patch.object(reorganiser, "_CHUNK", 3),
         patch.object(walk, "_CHUNK_ROWS", 6),
+        patch.object(walk, "_SORTED_ENTRIES", 6),
         patch.object(walk, "_COMMIT_ROWS", 3),
         patch.object(walk, "_LOCKED_ROWS", 2),
         patch.object(tablewalk, "ROWS_EACH", 8),
