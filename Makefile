@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # What exists of the source roots and of the code around them.
 CODE   := $(wildcard f1common spanstore f1server master slavepool txservices client/f1 deploy/f1deploy bench scripts tests)
 
-.PHONY: install demo test test-long lint static format types contracts proto lock bench clean
+.PHONY: install demo test test-unit test-long lint static format types contracts proto lock bench clean
 
 install: $(STAMP)
 
@@ -26,6 +26,10 @@ demo: install
 # Arguments: make test ARGS="-x -q".
 test: install static
 	$(PY) scripts/test.py $(ARGS)
+
+# What is quick enough to be run after every change. Arguments as above.
+test-unit: install
+	$(PY) -m pytest -m "not long" tests/unit tests/property tests/contract $(ARGS)
 
 # Resumable: finished units of this revision are not run again. Arguments: make test-long ARGS="--list".
 test-long: install

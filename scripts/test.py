@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+UNIT = ("tests/unit", "tests/property", "tests/contract")
+"""What is run all the time: `make test-unit`."""
 LANES = {
-    "unit": ("tests/unit", "tests/property", "tests/contract"),
+    "unit": (*UNIT, "tests/embedded"),
     "sim": ("tests/sim",),
     "cluster": ("tests/integration",),
 }

@@ -11,7 +11,7 @@ from f1.checking import check_database
 from f1common.errors import F1Error
 from f1server.schemachange import changes, diff, edits
 from f1server.testing.database import Database, with_database
-from tests.unit.f1server.test_live_changes import deaf
+from tests.embedded.f1server.test_live_changes import deaf
 
 COLUMNS = "A INT64 NOT NULL, C INT64, D INT64, E INT64, X INT64, Y INT64"
 TABLE = f"CREATE TABLE R ({COLUMNS}, PRIMARY KEY (A), LOCK One (X, C), LOCK Two (Y, D))"

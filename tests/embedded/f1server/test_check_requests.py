@@ -6,7 +6,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import Schema
 from f1server.testing.database import Database
-from tests.unit.f1server.test_check import check, run
+from tests.embedded.f1server.test_check import check, run
 
 
 @pytest.mark.parametrize(

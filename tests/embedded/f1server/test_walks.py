@@ -5,7 +5,8 @@ database is checked. The defects are ways in which an entry could be written for
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import copy
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.rows.entries import Entries
 from f1server.schemachange import walk
-from f1server.schemachange.changes import Stored
 from f1server.schemachange.walk import Walk, Walker
 from f1server.testing.database import Database, with_database
 from spanstore.client import NoNewer
@@ -37,12 +37,12 @@ def between(
     enter = Walker._enter
     done = False
 
-    async def late(self: Walker, walk: Walk, rows: Sequence[Stored], watch: Any) -> None:
+    async def late(self: Walker, walk: Walk, gathered: Any, watch: Any) -> None:
         nonlocal done
         if not done:
             done = True
             await db.env.spawn(work(db.conn))
-        await enter(self, walk, rows, watch)
+        await enter(self, walk, gathered, watch)
 
     monkeypatch.setattr(Walker, "_enter", late)
 
@@ -139,13 +139,16 @@ def test_a_walk_that_broke_off_is_done_again(monkeypatch: pytest.MonkeyPatch, in
     enter = Walker._enter
     walks = 0
 
-    async def broken(self: Walker, walk: Walk, rows: Sequence[Stored], watch: Any) -> None:
+    async def broken(self: Walker, walk: Walk, gathered: Any, watch: Any) -> None:
         nonlocal walks
         walks += 1
         if walks == 1:
-            await enter(self, walk, rows[:90], watch)
+            some = copy.copy(gathered)
+            some.plain = gathered.plain[:90]
+            some.contended = dict(list(gathered.contended.items())[:90])
+            await enter(self, walk, some, watch)
             raise F1Error(Code.UNAVAILABLE, "the process died")
-        await enter(self, walk, rows, watch)
+        await enter(self, walk, gathered, watch)
 
     async def body(db: Database) -> None:
         await db.conn.insert("R", [{"A": a, "V": a, "W": a} for a in range(120)])
@@ -179,8 +182,8 @@ def test_spanservers_that_do_not_know_the_rule_are_worked_with_under_locks(
 
 
 def test_commits_are_small_in_number_and_in_size() -> None:
-    sizes = [1] * 450
-    assert [len(batch) for batch in walk.cut(sizes, lambda size: size)] == [200, 200, 50]
+    sizes = [1] * 1_150
+    assert [len(batch) for batch in walk.cut(sizes, lambda size: size)] == [500, 500, 150]
     large = [400_000, 400_000, 400_000, 5_000_000, 1, 1]
     assert walk.cut(large, lambda size: size) == [[400_000, 400_000], [400_000], [5_000_000], [1, 1]]
     assert walk.cut([], len) == []
