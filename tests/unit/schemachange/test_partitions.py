@@ -40,7 +40,7 @@ def test_partitions_are_the_whole_table_in_order(
 def test_rows_are_cut_by_number_and_by_size() -> None:
     counts = {b"\x10" + bytes([n]): 1_000 for n in range(100)}
     assert [part.rows for part in divided(SPAN, [], sketch(counts), 10_000)] == [10_000] * 10
-    assert len(divided(SPAN, [], sketch(counts, row_bytes=9_000), 10_000)) >= 90
+    assert len(divided(SPAN, [], sketch(counts, row_bytes=18_000), 10_000)) >= 90
     assert len(divided(SPAN, [], sketch(counts), 10_000, most=4)) == 4
 
 
