@@ -9,6 +9,7 @@ the load says afterwards which window is of interest.
 
 import asyncio
 import multiprocessing
+import os
 import random
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +25,7 @@ from f1.errors import Error
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 
-__all__ = ["DDL", "GAP", "TABLE", "Load", "MixSpec", "Operations"]
+__all__ = ["DDL", "GAP", "TABLE", "Load", "MixSpec", "Operations", "hand_over"]
 
 TABLE = "Item"
 DDL = f"""\
@@ -146,6 +147,13 @@ async def _run(spec: MixSpec, pipe: Pipe) -> None:
             clients = [mix.repeat(random.Random(f"{spec.seed} {n}"), stop) for n in range(spec.clients)]
             await asyncio.gather(*clients)
         asyncio.get_running_loop().remove_reader(pipe.fileno())
+    hand_over(pipe, done)
+
+
+def hand_over(pipe: Pipe, done: Operations) -> None:
+    """Answer what came through a pipe that the event loop has watched: the loop leaves it not blocking, and what does
+    not fit into the pipe at once would be an error."""
+    os.set_blocking(pipe.fileno(), True)
     pipe.recv()
     pipe.send(done)
 

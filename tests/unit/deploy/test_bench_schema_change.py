@@ -1,17 +1,21 @@
 """The benchmark of schema changes counts from the moment at which an operation was due, and in the right window."""
 
 import asyncio
+import multiprocessing
 import random
 import statistics
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import pytest
+import uvloop
 
 from f1.errors import OperationalError
 from f1common.errors import Code
-from f1deploy.bench.mixed import GAP, Mix, Operations
+from f1deploy.bench.mixed import GAP, Mix, Operations, hand_over
 from f1deploy.bench.schema_change import Build, Observed, compare
 
 
@@ -138,3 +142,25 @@ def test_goals_are_met_within_their_bounds_only() -> None:
     assert [goal.met for goal in report.goals] == [True, True, True, True, False]
     assert report.first_error == "ABORTED: lost"
     assert report.rows[-2].ratio is None
+
+
+def test_more_operations_than_a_pipe_holds_are_handed_over() -> None:
+    """From a pipe that an event loop has watched, which leaves it not blocking."""
+    done = Operations()
+    for _ in range(100_000):
+        done.began_us.append(1 << 40)
+        done.took_us.append(1 << 40)
+        done.query.append(1)
+    ours, theirs = multiprocessing.Pipe()
+
+    async def watch() -> None:
+        asyncio.get_running_loop().add_reader(theirs.fileno(), asyncio.Event().set)
+        asyncio.get_running_loop().remove_reader(theirs.fileno())
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, ThreadPoolExecutor(1) as beside:
+        runner.run(watch())
+        ours.send("stop")
+        handing = beside.submit(hand_over, theirs, done)
+        time.sleep(0.05)
+        assert ours.recv() == done
+        handing.result()
