@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE_CODE = ("f1common/clock.py", "f1common/errors.py", "spanstore/paxos", "spanstore/testing/paxos_*.py")
 STORAGE_CODE = ("f1common", "spanstore")
 DATABASE_CODE = (*STORAGE_CODE, "f1server", "master", "slavepool", "client/f1")
+PROTOCOL_CODE = ("client/f1/orchestrator", "f1common/orchestrator", "f1common/encoding", "spanstore/testing/checkers")
+SERVICES_CODE = (*STORAGE_CODE, "client/f1/orchestrator", "txservices")
 NOT_RUN = ("spanstore/tools/", "spanstore/testing/mutations/", "spanstore/testing/paxos_", "f1common/rpc/health")
 """What is in the folders that count and no world of theirs runs."""
 
@@ -220,6 +222,22 @@ def _scans(seed: int) -> None:
         simulate(lambda world: play_scans(world, seed, seed % 4 > 0, seed % 4 > 1), seed)
 
 
+def _orchestrator(seed: int) -> float:
+    from tests.sim import test_orchestrator as tests
+
+    settings = (tests.MIXED, tests.ROUGH, tests.UNCHECKED, tests.ROUGH, tests.HOLDING)
+    world = tests.play(seed, settings[seed % len(settings)])
+    tests.check(world)
+    return world.now / 1e6
+
+
+_orchestrator_services = _tests(
+    "test_orchestrator_services",
+    ("test_snapshot_isolation_holds_over_the_storage_tier", {}),
+    ("test_timestamps_rise_strictly_through_fail_overs", {}),
+)
+
+
 def _with(code: Sequence[str], *tests: str) -> tuple[str, ...]:
     return (*code, *(f"tests/sim/{name}.py" for name in tests))
 
@@ -273,5 +291,21 @@ KINDS: Mapping[str, Kind] = {
             1_056,
         ),
         Kind("slaves", "masters and slaves", _slaves, _with(DATABASE_CODE, "test_pool"), 200, whole=False),
+        Kind(
+            "orchestrator",
+            "the orchestrator's protocol: clients that stand still, locks that are forgotten, writes that come late",
+            _orchestrator,
+            _with(PROTOCOL_CODE, "orchestrator_world", "test_orchestrator"),
+            5_000,
+            whole=False,
+            batch=50,
+        ),
+        Kind(
+            "orchestrator services",
+            "its services over the storage tier: leaders of timestamps and the lock service die and stand still",
+            _orchestrator_services,
+            _with(SERVICES_CODE, "test_orchestrator_services"),
+            300,
+        ),
     )
 }
