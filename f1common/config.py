@@ -10,6 +10,7 @@ test. The sections are plain values that may also be built in code: relations ar
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -361,6 +362,18 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
         ),
     ] = ""
 
+    timestamps: Annotated[
+        tuple[str, ...],
+        Meta(description="Addresses of the orchestrator's timestamp services, each as `host:port`; empty: none."),
+    ] = ()
+    locks: Annotated[
+        str,
+        Meta(
+            pattern=ADDRESS_OR_NONE,
+            description="Address of the orchestrator's lock service, as `host:port`; empty: there is none.",
+        ),
+    ] = ""
+
     removed: Annotated[
         tuple[str, ...],
         Meta(
@@ -378,6 +391,9 @@ class ClusterSection(Struct, frozen=True, kw_only=True):
         groups = [group.id for group in self.groups]
         zones = {server.name: server.zone for server in self.servers}
         known = {*zones, *self.removed}
+        for address in self.timestamps:
+            yield f"cluster.timestamps: {address!r} is not host:port", re.match(ADDRESS_OR_NONE, address) is not None
+        yield "cluster.timestamps has an address twice", len(set(self.timestamps)) == len(self.timestamps)
         yield "cluster.removed names a server of cluster.servers", len(known) == len(zones) + len(set(self.removed))
         yield "cluster.servers names a server twice", len(set(names)) == len(names)
         yield "cluster.servers has an address twice", len(set(addresses)) == len(addresses)

@@ -86,7 +86,14 @@ class F1Process:
         )
         surveyor = Surveyor(checker, self._sql.evaluators)
         self.frontend = Frontend(
-            Identity(config.server.name, config.server.zone, _version(), tuple(storage)),
+            Identity(
+                config.server.name,
+                config.server.zone,
+                _version(),
+                tuple(storage),
+                config.cluster.timestamps,
+                config.cluster.locks,
+            ),
             client=self.client,
             leases=self.leases,
             store=self._store,

@@ -60,6 +60,9 @@ class Identity:
     version: str
     storage: tuple[str, ...] = ()
     """Addresses of the spanservers that it works over."""
+    timestamps: tuple[str, ...] = ()
+    locks: str = ""
+    """Addresses of the orchestrator's services, for those who ask where they are."""
 
 
 class Frontend:
@@ -398,6 +401,8 @@ class Frontend:
             open_transactions=len(self._pessimistic),
             storage=self._identity.storage,
             pool=self._pool.status(),
+            timestamps=self._identity.timestamps,
+            locks=self._identity.locks,
         )
 
 

@@ -224,9 +224,10 @@ def _scans(seed: int) -> None:
 
 def _orchestrator(seed: int) -> float:
     from tests.sim import test_orchestrator as tests
+    from tests.sim.orchestrator_world import play
 
     settings = (tests.MIXED, tests.ROUGH, tests.UNCHECKED, tests.ROUGH, tests.HOLDING)
-    world = tests.play(seed, settings[seed % len(settings)])
+    world = play(seed, settings[seed % len(settings)])
     tests.check(world)
     return world.now / 1e6
 

@@ -14,6 +14,7 @@ from f1common.pb import types_pb2
 from f1common.rpc.serving import Reply, serve_requests
 from f1common.rpc.status import error_to_wire, maps_errors
 from f1common.rpc.versions import check_version
+from txservices.identity import Identity
 
 __all__ = ["PROTOCOL_VERSION", "SERVICE_NAME", "LockServicer"]
 
@@ -26,8 +27,11 @@ _MODES: dict[int, Mode] = {pb.WantedLock.READ: Mode.READ, pb.WantedLock.WRITE: M
 class LockServicer(stubs.LocksServicer):
     """Implements ``f1.orchestrator.Locks``."""
 
-    def __init__(self, table: LockTable, clock: Clock, lease_ms: int, metrics: Metrics) -> None:
+    def __init__(
+        self, table: LockTable, clock: Clock, lease_ms: int, metrics: Metrics, identity: Identity | None = None
+    ) -> None:
         """``table`` is new: nothing is known of leases of an earlier process."""
+        self._identity = identity or Identity()
         self.desk = LockDesk(table, lambda: clock.sample().boot_us)
         self._lease_ms = lease_ms
         self.draining = asyncio.Event()
@@ -55,6 +59,13 @@ class LockServicer(stubs.LocksServicer):
         finally:
             for request in sorted(waiting):
                 self.desk.withdraw(request)
+
+    @maps_errors
+    async def Status(self, request: pb.ServiceStatusRequest, context: Any) -> pb.LocksStatus:
+        """Tell how much is held."""
+        leases, waiting = self.desk.table.counts
+        incarnation = self.desk.table.incarnation
+        return pb.LocksStatus(**self._identity._asdict(), incarnation=incarnation, leases=leases, waiting=waiting)
 
     def _handle(self, request: pb.LockRequest, reply: Reply[pb.LockReply], waiting: set[bytes]) -> None:
         kind = request.WhichOneof("body")

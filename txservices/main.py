@@ -19,6 +19,7 @@ from f1common.rpc.server import ServerBootstrap
 from spanstore.client import SpanClient
 from txservices import locks as lock_service
 from txservices import timestamps as timestamp_service
+from txservices.identity import identity_of
 from txservices.locks import LockServicer
 from txservices.records import SpanRecord
 from txservices.timestamps import TimestampServicer
@@ -50,7 +51,8 @@ async def serve_timestamps(config: Config) -> None:
     client = SpanClient([server.address for server in config.cluster.servers], clock=clock, rng=process_rng())
     section = config.orchestrator
     allocation = AllocationConfig(section.timestamp_lease_ms * 1000, section.timestamp_range)
-    servicer = TimestampServicer(SpanRecord(client, _RECORD_TIMEOUT_S), clock, allocation, metrics)
+    record = SpanRecord(client, _RECORD_TIMEOUT_S)
+    servicer = TimestampServicer(record, clock, allocation, metrics, identity_of(config.server))
     stubs.add_TimestampsServicer_to_server(servicer, bootstrap.server)
     leading = asyncio.create_task(servicer.run(), name="leading the timestamp service")
 
@@ -79,7 +81,8 @@ async def serve_locks(config: Config) -> None:
     table = LockTable(
         LockConfig(section.lock_lease_ms * 1000, section.lock_tenure_ms * 1000), process_rng().getrandbits(62)
     )
-    servicer = LockServicer(table, clock_from_config(config.clock), section.lock_lease_ms, metrics)
+    clock, identity = clock_from_config(config.clock), identity_of(config.server)
+    servicer = LockServicer(table, clock, section.lock_lease_ms, metrics, identity)
     stubs.add_LocksServicer_to_server(servicer, bootstrap.server)
 
     async def drain() -> None:

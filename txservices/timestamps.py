@@ -16,6 +16,7 @@ from f1common.pb import types_pb2
 from f1common.rpc.serving import serve_requests
 from f1common.rpc.status import error_to_wire, maps_errors
 from f1common.rpc.versions import check_version
+from txservices.identity import Identity
 from txservices.records import RecordStore
 
 __all__ = ["PROTOCOL_VERSION", "SERVICE_NAME", "TimestampServicer"]
@@ -33,7 +34,15 @@ _Reply = Callable[[pb.TimestampReply], None]
 class TimestampServicer(stubs.TimestampsServicer):
     """Implements ``f1.orchestrator.Timestamps``, and takes part in who leads."""
 
-    def __init__(self, records: RecordStore, clock: Clock, config: AllocationConfig, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        records: RecordStore,
+        clock: Clock,
+        config: AllocationConfig,
+        metrics: Metrics,
+        identity: Identity | None = None,
+    ) -> None:
+        self._identity = identity or Identity()
         self._records = records
         self._clock = clock
         self._config = config
@@ -62,6 +71,14 @@ class TimestampServicer(stubs.TimestampsServicer):
             fail=_refused,
             draining=self.draining,
         )
+
+    @maps_errors
+    async def Status(self, request: pb.ServiceStatusRequest, context: Any) -> pb.TimestampsStatus:
+        """Tell whether this process leads."""
+        status = pb.TimestampsStatus(**self._identity._asdict())
+        if self._tenure is not None and self.leading:
+            status.leads, status.term, status.last = True, self._tenure.record.term, self._tenure.last
+        return status
 
     def _handle(self, request: pb.TimestampRequest, reply: _Reply) -> None:
         if not 0 < request.count <= MAX_COUNT:

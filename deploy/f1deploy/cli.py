@@ -68,6 +68,10 @@ def up(
     readonly: Annotated[
         int | None, typer.Option(help="Read-only replicas of each group, which do not vote. [default: 0]")
     ] = None,
+    orchestrator: Annotated[
+        bool | None,
+        typer.Option(help="Run the orchestrator's timestamp and lock services. [default: where there are f1servers]"),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A configuration key for all processes; repeatable."),
@@ -80,8 +84,9 @@ def up(
     exit by themselves, not those stopped by `f1 cluster kill`. Data stay in the directory when the cluster is down.
     """
     cluster = _cluster(directory)
+    overrides = tuple(settings or ())
     options = UpOptions(
-        port, spanservers, f1servers, slaves, groups, zones, voters, readonly, tuple(settings or ()), timeout
+        port, spanservers, f1servers, slaves, groups, zones, voters, readonly, orchestrator, overrides, timeout
     )
     console = Console(stderr=True)
     if console.is_terminal:
@@ -166,6 +171,8 @@ class AddedKind(Enum):
     spanserver = "spanserver"
     f1server = "f1server"
     slave = "slave"
+    timestamps = "timestamps"
+    locks = "locks"
 
 
 class ServerRow(msgspec.Struct, frozen=True):
@@ -182,6 +189,8 @@ _KINDS: dict[AddedKind, Kind] = {
     AddedKind.spanserver: "spanserver",
     AddedKind.f1server: "f1server",
     AddedKind.slave: "slave",
+    AddedKind.timestamps: "timestamps",
+    AddedKind.locks: "locks",
 }
 
 

@@ -67,6 +67,7 @@ class UpOptions:
     zones: int | None = None
     voters: int | None = None
     readonly: int | None = None
+    orchestrator: bool | None = None
     overrides: Sequence[str] = ()
     timeout_s: float = READY_TIMEOUT_S
 
@@ -392,12 +393,18 @@ def shape_of(options: UpOptions) -> Shape:
         "voters": options.voters,
         "readonly": options.readonly,
     }
-    return Shape(**{name: value for name, value in given.items() if value is not None})
+    numbers = {name: value for name, value in given.items() if value is not None}
+    return Shape(orchestrator=options.orchestrator, **numbers)
 
 
 def _require_same_shape(spec: ClusterSpec, options: UpOptions) -> None:
     zones = len({process.zone for process in spec.processes})
     first = spec.groups[0]
+    services = bool(spec.services("locks"))
+    if options.orchestrator not in (None, services):
+        way = "remove NAME` takes services away" if services else "add --kind timestamps` and `--kind locks` add them"
+        text = f"this cluster was made with{'' if services else 'out'} the orchestrator's services; `f1 cluster {way}"
+        raise F1Error(Code.FAILED_PRECONDITION, text)
     for option, asked, has in (
         ("--voters", options.voters, len(first.voters)),
         ("--readonly", options.readonly, len(first.readers)),

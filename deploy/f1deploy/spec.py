@@ -1,7 +1,8 @@
 """What a local cluster consists of: a value that is planned once, kept as ``cluster.json`` and never guessed again.
 
 Zones are ``a``, ``b``, ``c`` and so on; storage servers are named after zone and number (``span-a1``), others by number
-(``f1-1``, ``slave-1``); where there are slaves there is one ``master``. Servers are dealt to zones in turn, and the
+(``f1-1``, ``slave-1``); where there are slaves there is one ``master``. Beside f1servers there are the orchestrator's
+services, ``timestamps-1``, ``timestamps-2`` and ``locks``. Servers are dealt to zones in turn, and the
 voters of a group lie in different zones as long as there are enough of them. Group 0 owns the range map; the data
 groups share the root tables. Leadership is spread: each group prefers another zone.
 
@@ -30,8 +31,12 @@ MAX_READONLY = 10
 _VOTERS = 3
 _DEFAULT_SLAVES = 2
 
-Kind = Literal["spanserver", "f1server", "master", "slave"]
-_NUMBERED = {"f1server": "f1-", "slave": "slave-"}
+_DEFAULT_TIMESTAMPS = 2
+
+Kind = Literal["spanserver", "f1server", "master", "slave", "timestamps", "locks"]
+_NUMBERED = {"f1server": "f1-", "slave": "slave-", "timestamps": "timestamps-"}
+_SERVICE_PORTS: dict[Kind, range] = {"timestamps": range(80, 90), "locks": range(90, 91)}
+"""Where clients find the orchestrator's services, above the first of the ports that clients connect to."""
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +92,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Return the slaves, in the order of their names' numbers."""
         return tuple(process for process in self.processes if process.kind == "slave")
 
+    def services(self, kind: Literal["timestamps", "locks"]) -> tuple[ProcessSpec, ...]:
+        """Return the orchestrator's services of a kind, in the order of their names' numbers."""
+        return tuple(process for process in self.processes if process.kind == kind)
+
     def cluster_section(self) -> ClusterSection:
         """Return the section ``[cluster]`` that all processes share."""
         servers = (
@@ -100,6 +109,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
             ranges=self.ranges,
             removed=self.removed,
             master="".join(process.address for process in self.processes if process.kind == "master"),
+            timestamps=tuple(process.address for process in self.services("timestamps")),
+            locks="".join(process.address for process in self.services("locks")),
         )
 
 
@@ -107,7 +118,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How large a new cluster is to be, as the options of ``f1 cluster up`` say.
 
     ``slaves`` None: two, or none where there is no f1server to use them. ``voters`` None: three, or one where there are
-    fewer storage servers. ``readonly`` counts the replicas of each group that do not vote.
+    fewer storage servers. ``readonly`` counts the replicas of each group that do not vote. ``orchestrator``: whether
+    the orchestrator's services run; None: where there are f1servers.
     """
 
     spanservers: int = 3
@@ -117,6 +129,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     zones: int = 3
     voters: int | None = None
     readonly: int = 0
+    orchestrator: bool | None = None
+
+    @property
+    def has_orchestrator(self) -> bool:
+        """Whether the orchestrator's services run."""
+        return self.f1servers > 0 if self.orchestrator is None else self.orchestrator
 
     @property
     def voters_of_a_group(self) -> int:
@@ -190,6 +208,8 @@ def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int])
         ProcessSpec(name=f"slave-{i + 1}", kind="slave", zone=zones[i % len(zones)], port=0, metrics_port=free_port())
         for i in range(shape.pool)
     ]
+    if shape.has_orchestrator:
+        processes += _services(zones, free_port)
     ranges = spread_tables([group.id for group in groups]).ranges
     spec = ClusterSpec(
         cluster_id=cluster_id,
@@ -199,6 +219,16 @@ def plan(shape: Shape, cluster_id: str, port: int, free_port: Callable[[], int])
         ranges=tuple(ClusterRange(start=r.start.hex(), group=r.group) for r in ranges),
     )
     return with_ports(spec, port, free_port)
+
+
+def _services(zones: Sequence[str], free_port: Callable[[], int]) -> list[ProcessSpec]:
+    """Place the orchestrator's services: of the timestamp services one leads, the others stand by elsewhere."""
+    named: list[tuple[str, Kind]] = [(f"timestamps-{i + 1}", "timestamps") for i in range(_DEFAULT_TIMESTAMPS)]
+    named.append(("locks", "locks"))
+    return [
+        ProcessSpec(name=name, kind=kind, zone=zones[i % len(zones)], port=0, metrics_port=free_port())
+        for i, (name, kind) in enumerate(named)
+    ]
 
 
 def _groups(shape: Shape, servers: Sequence[ProcessSpec]) -> tuple[ClusterGroup, ...]:
@@ -232,16 +262,19 @@ def _group(number: int, servers: Sequence[ProcessSpec], voters: int) -> ClusterG
 def with_ports(spec: ClusterSpec, port: int, free_port: Callable[[], int]) -> ClusterSpec:
     """Return ``spec`` with addresses given anew: ``port`` and those after it for the processes that clients connect to.
 
-    Those are the f1servers, and the spanservers where there are none; with ``port`` 0 they keep those that they have.
-    Raises F1Error INVALID_ARGUMENT.
+    Those are the f1servers, and the spanservers where there are none, and further up the orchestrator's services; with
+    ``port`` 0 they keep those that they have. Raises F1Error INVALID_ARGUMENT.
     """
-    front = _front_kind(spec)
-    _check_room(port, sum(process.kind == front for process in spec.processes))
-    processes, taken = [], 0
+    front = _front_kinds(spec)
+    processes: list[ProcessSpec] = []
+    taken: Counter[Kind] = Counter()
     for process in spec.processes:
-        if process.kind == front and port:
-            number, taken = port + taken, taken + 1
-        elif process.kind == front and process.port:
+        kind = process.kind
+        if kind in front and port:
+            number = port + front[kind] + taken[kind]
+            taken[kind] += 1
+            _check_room(port, number)
+        elif kind in front and process.port:
             number = process.port
         else:
             number = free_port()
@@ -251,23 +284,25 @@ def with_ports(spec: ClusterSpec, port: int, free_port: Callable[[], int]) -> Cl
 
 def front_ports(spec: ClusterSpec) -> list[int]:
     """Return the ports that clients connect to."""
-    return [process.port for process in spec.processes if process.kind == _front_kind(spec)]
+    return [process.port for process in spec.processes if process.kind in _front_kinds(spec)]
 
 
 def without_front_ports(spec: ClusterSpec) -> ClusterSpec:
     """Return ``spec`` without the ports that clients connect to, so that they are given anew."""
-    front = _front_kind(spec)
-    processes = [msgspec.structs.replace(p, port=0) if p.kind == front else p for p in spec.processes]
+    front = _front_kinds(spec)
+    processes = [msgspec.structs.replace(p, port=0) if p.kind in front else p for p in spec.processes]
     return msgspec.structs.replace(spec, processes=tuple(processes))
 
 
-def _front_kind(spec: ClusterSpec) -> Kind:
-    return "f1server" if spec.f1servers() else "spanserver"
+def _front_kinds(spec: ClusterSpec) -> dict[Kind, int]:
+    """Return the kinds of processes that clients connect to, and how far above the first port theirs begin."""
+    services = {kind: ports.start for kind, ports in _SERVICE_PORTS.items()}
+    return {"f1server" if spec.f1servers() else "spanserver": 0, **services}
 
 
-def _check_room(port: int, count: int) -> None:
-    if port < 0 or port + count - 1 > 65535:
-        raise F1Error(Code.INVALID_ARGUMENT, f"--port {port} leaves no room for {count} ports up to 65535")
+def _check_room(port: int, last: int) -> None:
+    if port < 0 or last > 65535:
+        raise F1Error(Code.INVALID_ARGUMENT, f"--port {port} leaves no room: ports up to {last} would be needed")
 
 
 def grown(
@@ -292,10 +327,15 @@ def grown(
 
 def _check_growth(spec: ClusterSpec, kind: Kind, count: int, zone: str | None) -> None:
     if kind == "master":
-        raise F1Error(Code.INVALID_ARGUMENT, "a cluster has one master; --kind is spanserver, f1server or slave")
+        kinds = "spanserver, f1server, slave, timestamps or locks"
+        raise F1Error(Code.INVALID_ARGUMENT, f"a cluster has one master; --kind is {kinds}")
     has = sum(process.kind == kind for process in spec.processes)
-    if not 1 <= count <= MAX_SERVERS - has:
-        raise F1Error(Code.INVALID_ARGUMENT, f"--count is a number from 1 to {MAX_SERVERS - has}, not {count}")
+    room = len(_SERVICE_PORTS.get(kind, range(MAX_SERVERS))) - has
+    if kind == "locks" and not room:
+        text = "a cluster has one lock service: two could grant one lock twice"
+        raise F1Error(Code.INVALID_ARGUMENT, text)
+    if not 1 <= count <= room:
+        raise F1Error(Code.INVALID_ARGUMENT, f"--count is a number from 1 to {room}, not {count}")
     if zone is not None and not re.fullmatch(r"[a-z]+", zone):
         raise F1Error(Code.INVALID_ARGUMENT, f"--zone takes small letters, such as `a`, not {zone!r}")
     if kind == "slave" and not spec.slaves():
@@ -313,12 +353,11 @@ def _next_process(spec: ClusterSpec, kind: Kind, zone: str | None, free_port: Ca
     prefix = _NUMBERED.get(kind, f"span-{zone}")
     taken = [process.name for process in mine] + list(spec.removed)
     numbers = [int(name.removeprefix(prefix)) for name in taken if re.fullmatch(rf"{prefix}\d+", name)]
-    port = free_port()
-    if spec.port and kind == _front_kind(spec):
-        ports = [process.port for process in mine]
-        _check_room(spec.port, max(ports) + 2 - spec.port)
-        port = max(ports) + 1
-    name = f"{prefix}{max(numbers, default=0) + 1}"
+    port, front = free_port(), _front_kinds(spec)
+    if spec.port and kind in front:
+        port = max((process.port for process in mine), default=spec.port + front[kind] - 1) + 1
+        _check_room(spec.port, port)
+    name = "locks" if kind == "locks" else f"{prefix}{max(numbers, default=0) + 1}"
     return ProcessSpec(name=name, kind=kind, zone=zone, port=port, metrics_port=free_port())
 
 
@@ -326,7 +365,7 @@ def shrunk(spec: ClusterSpec, name: str) -> ClusterSpec:
     """Return ``spec`` without a process. Raises F1Error NOT_FOUND, INVALID_ARGUMENT for one that has to stay."""
     process = spec.process(name)
     alone = sum(other.kind == process.kind for other in spec.processes) == 1
-    if process.kind == "master" or alone:
+    if process.kind == "master" or (alone and process.kind not in _SERVICE_PORTS):
         raise F1Error(Code.INVALID_ARGUMENT, f"{name} is the only {process.kind}: the cluster needs it")
     removed = (*spec.removed, name) if process.kind == "spanserver" else spec.removed
     processes = tuple(other for other in spec.processes if other.name != name)

@@ -826,7 +826,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions", "storage", "pool")
+    __slots__ = ("name", "zone", "version", "databases", "now", "open_cursors", "open_transactions", "storage", "pool", "timestamps", "locks")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -836,6 +836,8 @@ class StatusReply(_message.Message):
     OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     STORAGE_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
+    LOCKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     zone: str
     version: str
@@ -845,7 +847,9 @@ class StatusReply(_message.Message):
     open_transactions: int
     storage: _containers.RepeatedScalarFieldContainer[str]
     pool: PoolStatus
-    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ..., storage: _Optional[_Iterable[str]] = ..., pool: _Optional[_Union[PoolStatus, _Mapping]] = ...) -> None: ...
+    timestamps: _containers.RepeatedScalarFieldContainer[str]
+    locks: str
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., databases: _Optional[_Iterable[_Union[DatabaseStatus, _Mapping]]] = ..., now: _Optional[int] = ..., open_cursors: _Optional[int] = ..., open_transactions: _Optional[int] = ..., storage: _Optional[_Iterable[str]] = ..., pool: _Optional[_Union[PoolStatus, _Mapping]] = ..., timestamps: _Optional[_Iterable[str]] = ..., locks: _Optional[str] = ...) -> None: ...
 
 class PoolStatus(_message.Message):
     __slots__ = ("master", "connected", "epoch", "version", "slaves")

@@ -25,45 +25,51 @@ _sym_db = _symbol_database.Default()
 from f1common.pb import types_pb2 as f1common_dot_pb_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x31\x63ommon/pb/orchestrator.proto\x12\x0f\x66\x31.orchestrator\x1a\x17\x66\x31\x63ommon/pb/types.proto\"b\n\x11TimestampRequests\x12\x33\n\x08requests\x18\x01 \x03(\x0b\x32!.f1.orchestrator.TimestampRequest\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\"D\n\x10TimestampReplies\x12\x30\n\x07replies\x18\x01 \x03(\x0b\x32\x1f.f1.orchestrator.TimestampReply\"-\n\x10TimestampRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"K\n\x0eTimestampReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.f1.types.Error\x12\r\n\x05\x66irst\x18\x03 \x01(\x03\"X\n\x0cLockRequests\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.f1.orchestrator.LockRequest\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\":\n\x0bLockReplies\x12+\n\x07replies\x18\x01 \x03(\x0b\x32\x1a.f1.orchestrator.LockReply\"\xd1\x02\n\x0bLockRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x30\n\x07\x61\x63quire\x18\x02 \x01(\x0b\x32\x1d.f1.orchestrator.AcquireLocksH\x00\x12\x32\n\x08withdraw\x18\x03 \x01(\x0b\x32\x1e.f1.orchestrator.WithdrawLocksH\x00\x12.\n\x07refresh\x18\x04 \x01(\x0b\x32\x1b.f1.orchestrator.LockTokensH\x00\x12/\n\x08validate\x18\x05 \x01(\x0b\x32\x1b.f1.orchestrator.LockTokensH\x00\x12.\n\x07release\x18\x06 \x01(\x0b\x32\x1b.f1.orchestrator.LockTokensH\x00\x12\x37\n\x0coldest_bound\x18\x07 \x01(\x0b\x32\x1f.f1.orchestrator.AskOldestBoundH\x00\x42\x06\n\x04\x62ody\"z\n\x0c\x41\x63quireLocks\x12\x0f\n\x07request\x18\x01 \x01(\x0c\x12*\n\x05locks\x18\x02 \x03(\x0b\x32\x1b.f1.orchestrator.WantedLock\x12\x12\n\x05\x62ound\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07wait_ms\x18\x04 \x01(\rB\x08\n\x06_bound\"t\n\nWantedLock\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12.\n\x04mode\x18\x02 \x01(\x0e\x32 .f1.orchestrator.WantedLock.Mode\"(\n\x04Mode\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04READ\x10\x01\x12\t\n\x05WRITE\x10\x02\" \n\rWithdrawLocks\x12\x0f\n\x07request\x18\x01 \x01(\x0c\"0\n\tLockToken\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\"8\n\nLockTokens\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.f1.orchestrator.LockToken\"\x10\n\x0e\x41skOldestBound\"\xa1\x01\n\tLockReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.f1.types.Error\x12)\n\x05token\x18\x03 \x01(\x0b\x32\x1a.f1.orchestrator.LockToken\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\r\n\x05\x61live\x18\x05 \x03(\x08\x12\x12\n\x05\x62ound\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_bound2b\n\nTimestamps\x12T\n\x07Session\x12\".f1.orchestrator.TimestampRequests\x1a!.f1.orchestrator.TimestampReplies(\x01\x30\x01\x32S\n\x05Locks\x12J\n\x07Session\x12\x1d.f1.orchestrator.LockRequests\x1a\x1c.f1.orchestrator.LockReplies(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x31\x63ommon/pb/orchestrator.proto\x12\x0f\x66\x31.orchestrator\x1a\x17\x66\x31\x63ommon/pb/types.proto\"\x16\n\x14ServiceStatusRequest\"j\n\x10TimestampsStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05leads\x18\x04 \x01(\x08\x12\x0c\n\x04term\x18\x05 \x01(\x03\x12\x0c\n\x04last\x18\x06 \x01(\x03\"p\n\x0bLocksStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x0e\n\x06leases\x18\x05 \x01(\x04\x12\x0f\n\x07waiting\x18\x06 \x01(\x04\"b\n\x11TimestampRequests\x12\x33\n\x08requests\x18\x01 \x03(\x0b\x32!.f1.orchestrator.TimestampRequest\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\"D\n\x10TimestampReplies\x12\x30\n\x07replies\x18\x01 \x03(\x0b\x32\x1f.f1.orchestrator.TimestampReply\"-\n\x10TimestampRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"K\n\x0eTimestampReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.f1.types.Error\x12\r\n\x05\x66irst\x18\x03 \x01(\x03\"X\n\x0cLockRequests\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.f1.orchestrator.LockRequest\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\":\n\x0bLockReplies\x12+\n\x07replies\x18\x01 \x03(\x0b\x32\x1a.f1.orchestrator.LockReply\"\xd1\x02\n\x0bLockRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x30\n\x07\x61\x63quire\x18\x02 \x01(\x0b\x32\x1d.f1.orchestrator.AcquireLocksH\x00\x12\x32\n\x08withdraw\x18\x03 \x01(\x0b\x32\x1e.f1.orchestrator.WithdrawLocksH\x00\x12.\n\x07refresh\x18\x04 \x01(\x0b\x32\x1b.f1.orchestrator.LockTokensH\x00\x12/\n\x08validate\x18\x05 \x01(\x0b\x32\x1b.f1.orchestrator.LockTokensH\x00\x12.\n\x07release\x18\x06 \x01(\x0b\x32\x1b.f1.orchestrator.LockTokensH\x00\x12\x37\n\x0coldest_bound\x18\x07 \x01(\x0b\x32\x1f.f1.orchestrator.AskOldestBoundH\x00\x42\x06\n\x04\x62ody\"z\n\x0c\x41\x63quireLocks\x12\x0f\n\x07request\x18\x01 \x01(\x0c\x12*\n\x05locks\x18\x02 \x03(\x0b\x32\x1b.f1.orchestrator.WantedLock\x12\x12\n\x05\x62ound\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07wait_ms\x18\x04 \x01(\rB\x08\n\x06_bound\"t\n\nWantedLock\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12.\n\x04mode\x18\x02 \x01(\x0e\x32 .f1.orchestrator.WantedLock.Mode\"(\n\x04Mode\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04READ\x10\x01\x12\t\n\x05WRITE\x10\x02\" \n\rWithdrawLocks\x12\x0f\n\x07request\x18\x01 \x01(\x0c\"0\n\tLockToken\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\"8\n\nLockTokens\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.f1.orchestrator.LockToken\"\x10\n\x0e\x41skOldestBound\"\xa1\x01\n\tLockReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.f1.types.Error\x12)\n\x05token\x18\x03 \x01(\x0b\x32\x1a.f1.orchestrator.LockToken\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\r\n\x05\x61live\x18\x05 \x03(\x08\x12\x12\n\x05\x62ound\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_bound2\xb6\x01\n\nTimestamps\x12T\n\x07Session\x12\".f1.orchestrator.TimestampRequests\x1a!.f1.orchestrator.TimestampReplies(\x01\x30\x01\x12R\n\x06Status\x12%.f1.orchestrator.ServiceStatusRequest\x1a!.f1.orchestrator.TimestampsStatus2\xa2\x01\n\x05Locks\x12J\n\x07Session\x12\x1d.f1.orchestrator.LockRequests\x1a\x1c.f1.orchestrator.LockReplies(\x01\x30\x01\x12M\n\x06Status\x12%.f1.orchestrator.ServiceStatusRequest\x1a\x1c.f1.orchestrator.LocksStatusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'f1common.pb.orchestrator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TIMESTAMPREQUESTS']._serialized_start=76
-  _globals['_TIMESTAMPREQUESTS']._serialized_end=174
-  _globals['_TIMESTAMPREPLIES']._serialized_start=176
-  _globals['_TIMESTAMPREPLIES']._serialized_end=244
-  _globals['_TIMESTAMPREQUEST']._serialized_start=246
-  _globals['_TIMESTAMPREQUEST']._serialized_end=291
-  _globals['_TIMESTAMPREPLY']._serialized_start=293
-  _globals['_TIMESTAMPREPLY']._serialized_end=368
-  _globals['_LOCKREQUESTS']._serialized_start=370
-  _globals['_LOCKREQUESTS']._serialized_end=458
-  _globals['_LOCKREPLIES']._serialized_start=460
-  _globals['_LOCKREPLIES']._serialized_end=518
-  _globals['_LOCKREQUEST']._serialized_start=521
-  _globals['_LOCKREQUEST']._serialized_end=858
-  _globals['_ACQUIRELOCKS']._serialized_start=860
-  _globals['_ACQUIRELOCKS']._serialized_end=982
-  _globals['_WANTEDLOCK']._serialized_start=984
-  _globals['_WANTEDLOCK']._serialized_end=1100
-  _globals['_WANTEDLOCK_MODE']._serialized_start=1060
-  _globals['_WANTEDLOCK_MODE']._serialized_end=1100
-  _globals['_WITHDRAWLOCKS']._serialized_start=1102
-  _globals['_WITHDRAWLOCKS']._serialized_end=1134
-  _globals['_LOCKTOKEN']._serialized_start=1136
-  _globals['_LOCKTOKEN']._serialized_end=1184
-  _globals['_LOCKTOKENS']._serialized_start=1186
-  _globals['_LOCKTOKENS']._serialized_end=1242
-  _globals['_ASKOLDESTBOUND']._serialized_start=1244
-  _globals['_ASKOLDESTBOUND']._serialized_end=1260
-  _globals['_LOCKREPLY']._serialized_start=1263
-  _globals['_LOCKREPLY']._serialized_end=1424
-  _globals['_TIMESTAMPS']._serialized_start=1426
-  _globals['_TIMESTAMPS']._serialized_end=1524
-  _globals['_LOCKS']._serialized_start=1526
-  _globals['_LOCKS']._serialized_end=1609
+  _globals['_SERVICESTATUSREQUEST']._serialized_start=76
+  _globals['_SERVICESTATUSREQUEST']._serialized_end=98
+  _globals['_TIMESTAMPSSTATUS']._serialized_start=100
+  _globals['_TIMESTAMPSSTATUS']._serialized_end=206
+  _globals['_LOCKSSTATUS']._serialized_start=208
+  _globals['_LOCKSSTATUS']._serialized_end=320
+  _globals['_TIMESTAMPREQUESTS']._serialized_start=322
+  _globals['_TIMESTAMPREQUESTS']._serialized_end=420
+  _globals['_TIMESTAMPREPLIES']._serialized_start=422
+  _globals['_TIMESTAMPREPLIES']._serialized_end=490
+  _globals['_TIMESTAMPREQUEST']._serialized_start=492
+  _globals['_TIMESTAMPREQUEST']._serialized_end=537
+  _globals['_TIMESTAMPREPLY']._serialized_start=539
+  _globals['_TIMESTAMPREPLY']._serialized_end=614
+  _globals['_LOCKREQUESTS']._serialized_start=616
+  _globals['_LOCKREQUESTS']._serialized_end=704
+  _globals['_LOCKREPLIES']._serialized_start=706
+  _globals['_LOCKREPLIES']._serialized_end=764
+  _globals['_LOCKREQUEST']._serialized_start=767
+  _globals['_LOCKREQUEST']._serialized_end=1104
+  _globals['_ACQUIRELOCKS']._serialized_start=1106
+  _globals['_ACQUIRELOCKS']._serialized_end=1228
+  _globals['_WANTEDLOCK']._serialized_start=1230
+  _globals['_WANTEDLOCK']._serialized_end=1346
+  _globals['_WANTEDLOCK_MODE']._serialized_start=1306
+  _globals['_WANTEDLOCK_MODE']._serialized_end=1346
+  _globals['_WITHDRAWLOCKS']._serialized_start=1348
+  _globals['_WITHDRAWLOCKS']._serialized_end=1380
+  _globals['_LOCKTOKEN']._serialized_start=1382
+  _globals['_LOCKTOKEN']._serialized_end=1430
+  _globals['_LOCKTOKENS']._serialized_start=1432
+  _globals['_LOCKTOKENS']._serialized_end=1488
+  _globals['_ASKOLDESTBOUND']._serialized_start=1490
+  _globals['_ASKOLDESTBOUND']._serialized_end=1506
+  _globals['_LOCKREPLY']._serialized_start=1509
+  _globals['_LOCKREPLY']._serialized_end=1670
+  _globals['_TIMESTAMPS']._serialized_start=1673
+  _globals['_TIMESTAMPS']._serialized_end=1855
+  _globals['_LOCKS']._serialized_start=1858
+  _globals['_LOCKS']._serialized_end=2020
 # @@protoc_insertion_point(module_scope)

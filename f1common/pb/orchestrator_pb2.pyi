@@ -8,6 +8,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ServiceStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TimestampsStatus(_message.Message):
+    __slots__ = ("name", "zone", "version", "leads", "term", "last")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEADS_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    version: str
+    leads: bool
+    term: int
+    last: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., leads: _Optional[bool] = ..., term: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class LocksStatus(_message.Message):
+    __slots__ = ("name", "zone", "version", "incarnation", "leases", "waiting")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    version: str
+    incarnation: int
+    leases: int
+    waiting: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., incarnation: _Optional[int] = ..., leases: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
 class TimestampRequests(_message.Message):
     __slots__ = ("requests", "protocol_version")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class TimestampsStub:
                 request_serializer=f1common_dot_pb_dot_orchestrator__pb2.TimestampRequests.SerializeToString,
                 response_deserializer=f1common_dot_pb_dot_orchestrator__pb2.TimestampReplies.FromString,
                 _registered_method=True)
+        self.Status = channel.unary_unary(
+                '/f1.orchestrator.Timestamps/Status',
+                request_serializer=f1common_dot_pb_dot_orchestrator__pb2.ServiceStatusRequest.SerializeToString,
+                response_deserializer=f1common_dot_pb_dot_orchestrator__pb2.TimestampsStatus.FromString,
+                _registered_method=True)
 
 
 class TimestampsServicer:
@@ -51,6 +56,13 @@ class TimestampsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Status(self, request, context):
+        """What operators want to see.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TimestampsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +70,11 @@ def add_TimestampsServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=f1common_dot_pb_dot_orchestrator__pb2.TimestampRequests.FromString,
                     response_serializer=f1common_dot_pb_dot_orchestrator__pb2.TimestampReplies.SerializeToString,
+            ),
+            'Status': grpc.unary_unary_rpc_method_handler(
+                    servicer.Status,
+                    request_deserializer=f1common_dot_pb_dot_orchestrator__pb2.ServiceStatusRequest.FromString,
+                    response_serializer=f1common_dot_pb_dot_orchestrator__pb2.TimestampsStatus.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -97,6 +114,33 @@ class Timestamps:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def Status(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/f1.orchestrator.Timestamps/Status',
+            f1common_dot_pb_dot_orchestrator__pb2.ServiceStatusRequest.SerializeToString,
+            f1common_dot_pb_dot_orchestrator__pb2.TimestampsStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class LocksStub:
     """Missing associated documentation comment in .proto file."""
@@ -112,6 +156,11 @@ class LocksStub:
                 request_serializer=f1common_dot_pb_dot_orchestrator__pb2.LockRequests.SerializeToString,
                 response_deserializer=f1common_dot_pb_dot_orchestrator__pb2.LockReplies.FromString,
                 _registered_method=True)
+        self.Status = channel.unary_unary(
+                '/f1.orchestrator.Locks/Status',
+                request_serializer=f1common_dot_pb_dot_orchestrator__pb2.ServiceStatusRequest.SerializeToString,
+                response_deserializer=f1common_dot_pb_dot_orchestrator__pb2.LocksStatus.FromString,
+                _registered_method=True)
 
 
 class LocksServicer:
@@ -124,6 +173,13 @@ class LocksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Status(self, request, context):
+        """What operators want to see.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LocksServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -131,6 +187,11 @@ def add_LocksServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=f1common_dot_pb_dot_orchestrator__pb2.LockRequests.FromString,
                     response_serializer=f1common_dot_pb_dot_orchestrator__pb2.LockReplies.SerializeToString,
+            ),
+            'Status': grpc.unary_unary_rpc_method_handler(
+                    servicer.Status,
+                    request_deserializer=f1common_dot_pb_dot_orchestrator__pb2.ServiceStatusRequest.FromString,
+                    response_serializer=f1common_dot_pb_dot_orchestrator__pb2.LocksStatus.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -160,6 +221,33 @@ class Locks:
             '/f1.orchestrator.Locks/Session',
             f1common_dot_pb_dot_orchestrator__pb2.LockRequests.SerializeToString,
             f1common_dot_pb_dot_orchestrator__pb2.LockReplies.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Status(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/f1.orchestrator.Locks/Status',
+            f1common_dot_pb_dot_orchestrator__pb2.ServiceStatusRequest.SerializeToString,
+            f1common_dot_pb_dot_orchestrator__pb2.LocksStatus.FromString,
             options,
             channel_credentials,
             insecure,

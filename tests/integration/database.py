@@ -51,7 +51,7 @@ def running(folder: Path, *options: str) -> Iterator[Database]:
     directory = folder / "cluster"
     database = Database(directory, "")
     where = ("--dir", str(directory))
-    database.command("cluster", "up", "--port", "0", "--slaves", "0", *where, *options)
+    database.command("cluster", "up", "--port", "0", "--slaves", "0", "--no-orchestrator", *where, *options)
     try:
         status = json.loads(database.command("cluster", "status", "--format", "json", *where))
         servers = [process["address"] for process in status if process["kind"] == "f1server"]

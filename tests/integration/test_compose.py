@@ -33,6 +33,8 @@ KINDS = {
     "server": ["f1-1", "f1-2"],
     "master": ["master"],
     "slave": ["slave-1", "slave-2"],
+    "timestamps": ["timestamps-1", "timestamps-2"],
+    "locks": ["locks"],
 }
 KINDS_OF_EXECUTION = ("DISTRIBUTED", "CENTRAL")
 CLICKS = 6_000
@@ -101,7 +103,7 @@ def test_each_spanserver_keeps_its_data_in_a_volume_of_its_own() -> None:
 
 def test_services_start_after_what_they_need() -> None:
     order = start_order(SERVICES)
-    for name in (*KINDS["server"], *KINDS["slave"]):
+    for name in (*KINDS["server"], *KINDS["slave"], *KINDS["timestamps"]):
         assert all(order.index(spanserver) < order.index(name) for spanserver in KINDS["spanserver"])
     assert all(order.index("master") < order.index(name) for name in KINDS["slave"])
     for service in SERVICES.values():
@@ -112,6 +114,8 @@ def test_all_processes_share_one_topology_and_a_clock_that_holds_across_containe
     configs = [configuration(service) for service in SERVICES.values()]
     assert all(config.cluster == configs[0].cluster for config in configs)
     assert configs[0].cluster.master == f"master:{SERVICES['master'].port}"
+    assert configs[0].cluster.timestamps == tuple(f"{name}:{SERVICES[name].port}" for name in KINDS["timestamps"])
+    assert configs[0].cluster.locks == f"locks:{SERVICES['locks'].port}"
     assert {config.clock.source for config in configs} == {"bounded"}
 
 

@@ -17,6 +17,7 @@ import uvloop
 
 from f1.cli import build
 from f1.commands.options import HostOption, addresses_in, hosts_of
+from f1.commands.services import ask_services, places_in, places_told, services_table
 from f1.servers import Servers, parse_hosts
 from f1.shell.render import write_table
 from f1common.errors import Code, F1Error
@@ -59,18 +60,24 @@ def command(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
-    """Show f1servers and their schemas, the slaves, storage servers, and groups: leaders, leases, safe time."""
+    """Show f1servers, slaves, the orchestrator's services, storage servers, and groups: leaders, leases, safe time."""
     if host is not None and directory is not None:
         raise F1Error(Code.INVALID_ARGUMENT, "--host and --dir both name the cluster; give one of them")
     if host is None and directory is None and DEFAULT_DIRECTORY.is_dir():
         directory = DEFAULT_DIRECTORY
     addresses = addresses_in(directory) if directory is not None else parse_hosts(hosts_of(host))
     answers = asked(addresses)
+    services = ask_services(
+        places_in(directory)
+        if directory is not None
+        else places_told([answer.reply for answer in answers if answer.reply is not None])
+    )
     storage = _storage(answers, directory, form)
     if form is Format.json:
         document = json.loads(storage) if storage else {}
         servers = [_row(answer) for answer in answers if not answer.is_other]
-        typer.echo(json.dumps({**document, "f1servers": servers, "pool": pool_of(answers)}, indent=2))
+        found = {**document, "f1servers": servers, "pool": pool_of(answers), "orchestrator": services}
+        typer.echo(json.dumps(found, indent=2))
         return
     rows = [_row(answer) for answer in answers if not answer.is_other]
     if rows:
@@ -78,6 +85,9 @@ def command(
     pool = pool_of(answers)
     if pool is not None:
         _print_pool(pool)
+    if services is not None:
+        names, cells = services_table(services)
+        _print_table(names, list(cells))
     typer.echo(storage, nl=False)
 
 

@@ -67,10 +67,13 @@ class LocalCluster:
 
 @contextmanager
 def local_cluster(*options: str) -> Iterator[LocalCluster]:
-    """Start a cluster on free ports with further options of ``f1 cluster up``, and remove it with all its data."""
+    """Start a cluster on free ports with further options of ``f1 cluster up``, and remove it with all its data.
+
+    Without ``--orchestrator`` among them its services do not run: what is measured is to have the machine.
+    """
     with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
         made = LocalCluster(Path(folder))
-        made.cluster("up", "--port", "0", *options)
+        made.cluster("up", "--port", "0", *(() if "--orchestrator" in options else ("--no-orchestrator",)), *options)
         try:
             made.find_hosts()
             yield made

@@ -7,11 +7,8 @@ transactions, in the same run on the same cluster. Clients are tasks of one proc
 
 import asyncio
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +28,6 @@ from f1common.errors import Code, F1Error
 from f1common.ids import process_rng
 from f1deploy.bench.local import LocalCluster, local_cluster
 from f1deploy.bench.report import Format, Row
-from f1deploy.ports import FreePorts
 from spanstore.client import KeyRange, SpanClient, Transaction
 from spanstore.tools.bench import machine
 from spanstore.tools.load import quantile_ms
@@ -74,7 +70,8 @@ def command(
             store = MemoryStore() if name == "memory" else LmdbStore(Path(folder) / "store")
             found = _run(_orchestrated(partial(_within_the_process, store), counts, seconds))
             rows += [row for count, measured in found for row in _rows(name, count, measured, None)]
-    with local_cluster("--f1servers", "1", "--slaves", "0") as cluster, _services(cluster) as (timestamps, locks):
+    with local_cluster("--f1servers", "1", "--slaves", "0", "--orchestrator") as cluster:
+        timestamps, locks = _services(cluster)
 
         def over_span() -> aio.Orchestrator:
             return aio.Orchestrator(
@@ -201,27 +198,11 @@ def _rows(store: str, clients: int, ours: Measured, native: Measured | None) -> 
         )
 
 
-@contextmanager
-def _services(cluster: LocalCluster) -> Iterator[tuple[str, str]]:
-    """Start one timestamp service and the lock service; they end with the block."""
-    config = cluster.folder / "cluster" / "conf" / "f1-1.toml"
-    started: list[subprocess.Popen[bytes]] = []
-    addresses = []
-    free_port = FreePorts("127.0.0.1", process_rng())
-    try:
-        for kind in ("timestamps", "locks"):
-            port = free_port()
-            keys = {"server.name": kind, "server.port": port, "server.metrics_port": 0}
-            options = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-            command = [sys.executable, "-P", "-m", "txservices.main", kind, "--config", str(config), *options]
-            started.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-            addresses.append(f"127.0.0.1:{port}")
-        yield addresses[0], addresses[1]
-    finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait()
+def _services(cluster: LocalCluster) -> tuple[str, str]:
+    """Return the addresses of the timestamp services, and of the lock service."""
+    servers = cluster.servers()
+    timestamps, locks = ([s["address"] for s in servers if s["kind"] == kind] for kind in ("timestamps", "locks"))
+    return ",".join(timestamps), ",".join(locks)
 
 
 def _print(report: Report) -> None:

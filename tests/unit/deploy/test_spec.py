@@ -29,6 +29,9 @@ def test_three_servers_lie_in_three_zones_and_clients_connect_to_port_and_after(
         ("master", "master", "a"),
         ("slave-1", "slave", "a"),
         ("slave-2", "slave", "b"),
+        ("timestamps-1", "timestamps", "a"),
+        ("timestamps-2", "timestamps", "b"),
+        ("locks", "locks", "c"),
     ]
     assert spec.cluster_section().master == spec.process("master").address
     assert [p.address for p in spec.f1servers()] == ["127.0.0.1:7400", "127.0.0.1:7401"]
@@ -63,7 +66,7 @@ def test_every_shape_gives_a_valid_topology(spanservers: int, groups: int, zones
 def test_a_cluster_without_slaves_has_no_master() -> None:
     for shape in (Shape(slaves=0), Shape(f1servers=0)):
         spec = plan(shape, "c", 0, ports())
-        assert {process.kind for process in spec.processes} <= {"spanserver", "f1server"}
+        assert {process.kind for process in spec.processes} <= {"spanserver", "f1server", "timestamps", "locks"}
         assert spec.cluster_section().master == ""
 
 
@@ -95,7 +98,7 @@ def test_impossible_shape_names_the_option(shape: Shape, option: str) -> None:
 
 
 def test_ports_beyond_the_last_are_refused() -> None:
-    with pytest.raises(F1Error, match="leaves no room for 3 ports"):
+    with pytest.raises(F1Error, match="ports up to 65536 would be needed"):
         plan(Shape(f1servers=0), "c", 65_534, ports())
     assert plan(Shape(f1servers=0), "c", 65_533, ports()).processes[-1].port == 65_535
 
@@ -180,7 +183,7 @@ def test_a_removed_server_leaves_its_name_and_the_founders_as_they_were() -> Non
 
 
 def test_what_the_cluster_needs_stays() -> None:
-    spec = plan(Shape(spanservers=1, f1servers=1, slaves=1), "c", 7400, ports())
+    spec = plan(Shape(spanservers=1, f1servers=1, slaves=1, orchestrator=False), "c", 7400, ports())
     for process in spec.processes:
         with pytest.raises(F1Error, match="the cluster needs it"):
             shrunk(spec, process.name)
@@ -196,6 +199,8 @@ def test_what_the_cluster_needs_stays() -> None:
         ("spanserver", 62, None, "--count is a number from 1 to 61"),
         ("spanserver", 1, "a1", "--zone"),
         ("slave", 1, None, "without slaves"),
+        ("locks", 1, None, "one lock service"),
+        ("timestamps", 9, None, "from 1 to 8"),
     ],
 )
 def test_growth_that_cannot_be_is_refused(kind: Kind, count: int, zone: str | None, says: str) -> None:
@@ -211,3 +216,40 @@ def test_a_server_behind_a_relay_is_found_at_the_relay_also_after_a_restart() ->
     for each in (spec, with_ports(spec, 0, ports())):
         addresses = [server.address for server in each.cluster_section().servers]
         assert addresses == ["127.0.0.1:19999", *(p.address for p in each.spanservers()[1:])]
+
+
+def test_the_orchestrators_services_are_found_at_ports_of_their_own() -> None:
+    spec = plan(Shape(), "c", 7400, ports())
+    found = ("127.0.0.1:7480", "127.0.0.1:7481"), "127.0.0.1:7490"
+    assert (spec.cluster_section().timestamps, spec.cluster_section().locks) == found
+    assert {7480, 7481, 7490} <= set(front_ports(spec))
+    moved = with_ports(without_front_ports(spec), 8400, ports()).cluster_section()
+    assert (moved.timestamps, moved.locks) == (("127.0.0.1:8480", "127.0.0.1:8481"), "127.0.0.1:8490")
+    free = plan(Shape(), "c", 0, ports())
+    again = with_ports(free, 0, ports())
+    assert again.cluster_section().timestamps == free.cluster_section().timestamps, "clients know them"
+    assert again.cluster_section().locks == free.cluster_section().locks
+    with pytest.raises(F1Error, match="leaves no room"):
+        plan(Shape(), "c", 65_500, ports())
+
+
+def test_the_orchestrators_services_run_where_there_are_f1servers_or_as_somebody_says() -> None:
+    for shape, has in (
+        (Shape(f1servers=0), False),
+        (Shape(f1servers=0, orchestrator=True), True),
+        (Shape(orchestrator=False), False),
+    ):
+        section = plan(shape, "c", 0, ports()).cluster_section()
+        assert (bool(section.timestamps), bool(section.locks)) == (has, has)
+
+
+def test_the_orchestrators_services_come_and_go() -> None:
+    spec = plan(Shape(orchestrator=False), "c", 7400, ports())
+    spec, _ = grown(spec, "timestamps", 2, None, ports())
+    spec, (locks,) = grown(spec, "locks", 1, "b", ports())
+    assert (locks.name, locks.zone, locks.port) == ("locks", "b", 7490)
+    spec, (third,) = grown(spec, "timestamps", 1, None, ports())
+    assert (third.name, third.port) == ("timestamps-3", 7482)
+    for name in ("timestamps-1", "timestamps-2", "timestamps-3", "locks"):
+        spec = shrunk(spec, name)
+    assert not spec.cluster_section().timestamps and not spec.removed

@@ -10,6 +10,8 @@ import pytest
 
 from f1.orchestrator import LmdbStore, LocalLocks, LocalTimestamps, MemoryStore, Orchestrator
 from f1.orchestrator.stores.base import Store
+from f1deploy.cluster import DEFAULT_PORT
+from f1deploy.spec import Shape, plan
 
 README = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
 STORES: dict[str, Callable[[Path], Store]] = {
@@ -19,8 +21,17 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 
 def example() -> str:
-    (text,) = re.findall(r"```python\n(from f1\.orchestrator.*?)```", README, re.DOTALL)
+    (text,) = re.findall(r"```python\n(from f1\.orchestrator import LocalLocks.*?)```", README, re.DOTALL)
     return str(text)
+
+
+def test_the_readme_says_where_the_services_of_a_cluster_are() -> None:
+    (text,) = re.findall(r"bank = Orchestrator\(SpanStore\(.*", README)
+    section = plan(Shape(), "c", DEFAULT_PORT, iter(range(20_000, 21_000)).__next__).cluster_section()
+    assert text == (
+        f'bank = Orchestrator(SpanStore("127.0.0.1:{DEFAULT_PORT}"), Timestamps("{",".join(section.timestamps)}"), '
+        f'Locks("{section.locks}"))'
+    )
 
 
 @pytest.mark.parametrize("store", STORES)
