@@ -1,4 +1,4 @@
-"""A program that runs transactions of the orchestrator against a cluster, and writes down what it saw before it goes on.
+"""A program that runs transactions of the orchestrator against a cluster, and writes down what it sees as it sees it.
 
 It may be killed or stopped anywhere: each line is written as a whole before the step that it tells of is over, so that
 what is missing at the end of a file is known to be unknown. ``python -m tests.integration.orchestrator_load OPTIONS``

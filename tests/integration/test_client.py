@@ -25,7 +25,7 @@ DOCUMENTED_HOSTS = "127.0.0.1:7400,127.0.0.1:7401"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(tmp_path_factory.mktemp("client") / "cluster")
-    running.up(UpOptions(port=0, slaves=0, groups=2))
+    running.up(UpOptions(port=0, slaves=0, groups=2, orchestrator=False))
     yield running
     running.down()
 

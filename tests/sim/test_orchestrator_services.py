@@ -1,8 +1,8 @@
 """The orchestrator as it runs: over the storage tier, with the real services, in simulated worlds with faults.
 
 Three spanservers, two processes of the timestamp service, one lock service and a few clients; leaders of the timestamp
-service are stopped and killed, the lock service is killed and comes back with nothing. The same checker as for the
-protocol alone looks at what the clients saw.
+service and spanservers are stopped and killed, the lock service is killed and comes back with nothing. The same checker
+as for the protocol alone looks at what the clients saw.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from f1common.orchestrator.allocation import AllocationConfig
 from f1common.orchestrator.lock_table import LockConfig, LockTable, Mode, WantedLock
 from f1common.pb import orchestrator_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
-from spanstore.testing.checkers import SnapshotTxn, check_snapshot_isolation, require
+from spanstore.testing.checkers import SnapshotRange, SnapshotTxn, check_snapshot_isolation, require
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim import NodeEnv, World, run_sim
 from txservices.locks import LockServicer
@@ -117,6 +117,11 @@ class Stage:
             self.history.append(txn)
             try:
                 rows = sorted({rng.randrange(4) for _ in range(2)})
+                if rng.random() < 0.3:
+                    start = cells.table_prefix(table)
+                    seen = [row async for row in tx.get_range(table, batch=rng.choice([1, 3, 100]))]
+                    found = tuple((cells.cell_key(table, row.row, "x"), row.columns["x"]) for row in seen)
+                    txn.ranges.append(SnapshotRange(start, start + b"\xff", found))
                 values = await tx.get_many([(table, row, "x") for row in rows])
                 keys = [cells.cell_key(table, row, "x") for row in rows]
                 txn.reads += [(key, value or 0) for key, value in zip(keys, values, strict=True)]
@@ -143,7 +148,7 @@ class Stage:
         rng = self.world.rng
         for _ in range(turns):
             await asyncio.sleep(rng.random() * 1.5)
-            match rng.randrange(4):
+            match rng.randrange(6):
                 case 0:
                     self.world.crash("locks")
                     await asyncio.sleep(rng.random())
@@ -154,6 +159,13 @@ class Stage:
                     self.world.crash(name)
                     await asyncio.sleep(rng.random())
                     self.world.restart(name)
+                case 3:
+                    name = rng.choice(self.cluster.names)
+                    self.world.crash(name)
+                    await asyncio.sleep(rng.random())
+                    self.world.restart(name)
+                case 4:
+                    self.world.pause(rng.choice(self.cluster.names), rng.randrange(2_000_000))
                 case _:
                     self.world.pause(f"client-{rng.randrange(3)}", rng.randrange(2_000_000))
         self.world.heal()

@@ -12,6 +12,7 @@ from f1.orchestrator.cells import Row, Value
 from f1.orchestrator.driver import Surroundings, drive
 from f1.orchestrator.protocol import Attempt, Seen
 from f1.orchestrator.services import LocalTimestamps, LockService, TimestampService
+from f1.orchestrator.steps import Steps
 from f1.orchestrator.stores.base import Store
 from f1.orchestrator.sweeping import SweepReport
 from f1common.encoding import tuple as tuples
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 _KNOWN = 200_000
 _MIN_REFRESH_S = 0.01
+_STALE_S = 1.0
 
 
 class RangeRow(NamedTuple):
@@ -79,7 +81,7 @@ class Orchestrator:
         self.known = _Decisions()
         self._delete_failed = delete_failed
         self._rng = rng or process_rng()
-        self._last_ts = 0
+        self._last_ts, self._last_s = 0, 0.0
         self._open: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._refresher: asyncio.Task[None] | None = None
         meter = metrics or Metrics()
@@ -91,10 +93,12 @@ class Orchestrator:
 
     async def start(self) -> "Transaction":
         """Begin a transaction: START_TX. Raises F1Error UNAVAILABLE and what else the services raise."""
-        if not self._last_ts:
+        now_s = asyncio.get_running_loop().time()
+        if not self._last_ts or now_s > self._last_s + _STALE_S:
+            # A sweep removes nothing above the lowest bound: one from long ago would hold it back while this runs.
             self._last_ts = await self.around.timestamps.next()
         attempt = await drive(protocol.start(self._last_ts), self.around)
-        self._last_ts = max(self._last_ts, attempt.start_ts)
+        self._last_ts, self._last_s = max(self._last_ts, attempt.start_ts), now_s
         attempt.delete_failed = self._delete_failed
         transaction = Transaction(self, attempt)
         self._open.add(transaction)
@@ -176,7 +180,7 @@ class Transaction:
     """One transaction. Reads see the snapshot of its start and its own writes; writes are kept here until the commit.
 
     Leaving it alone aborts it; leaving its ``async with`` block does so at once. After an error of a read it may go on,
-    except after TRANSACTION_EXPIRED.
+    except after TRANSACTION_EXPIRED. Tasks may read at the same time; it commits when no read is under way.
     """
 
     def __init__(self, orchestrator: Orchestrator, attempt: Attempt) -> None:
@@ -184,6 +188,7 @@ class Transaction:
         self._orchestrator = orchestrator
         self._attempt = attempt
         self._ended = False
+        self._reading = 0
 
     @property
     def start_ts(self) -> int:
@@ -218,7 +223,7 @@ class Transaction:
         found: dict[bytes, Seen] = {}
         if rest:
             steps = protocol.read_cells(attempt, rest, self._orchestrator.known)
-            found = dict(zip(rest, await drive(steps, self._orchestrator.around), strict=True))
+            found = dict(zip(rest, await self._read(steps), strict=True))
             serializable = {key for table, key in named if table in self._orchestrator.serializable_tables}
             attempt.reads.update((key, seen.ts) for key, seen in found.items() if key in serializable)
         values = [attempt.writes[key] if key in attempt.writes else found[key].value for _, key in named]
@@ -254,10 +259,17 @@ class Transaction:
     async def _page(self, table: str, first: bytes, last: bytes, batch: int) -> protocol.RangeRead:
         self._require_open()
         steps = protocol.read_range(self._attempt, first, last, batch, self._orchestrator.known)
-        page = await drive(steps, self._orchestrator.around)
+        page = await self._read(steps)
         if table in self._orchestrator.serializable_tables:
             self._attempt.ranges.append(page)
         return page
+
+    async def _read(self, steps: Steps[T]) -> T:
+        self._reading += 1
+        try:
+            return await drive(steps, self._orchestrator.around)
+        finally:
+            self._reading -= 1
 
     def _merged(self, page: protocol.RangeRead) -> list[tuple[bytes, bytes]]:
         """Lay the transaction's own writes over what was read."""
@@ -298,6 +310,9 @@ class Transaction:
         services raise (nothing was kept), or UNKNOWN_OUTCOME.
         """
         self._require_open()
+        if self._reading:
+            # What it finds could not be looked at again, where that was asked for.
+            raise F1Error(Code.FAILED_PRECONDITION, "a read of this transaction is under way: await it, then commit")
         self._ended = True
         attempt = self._attempt
         if not check:
@@ -313,6 +328,9 @@ class Transaction:
                 outcome = "unknown"
                 text = f"transaction {attempt.start_ts} may have committed or not ({error.message}): read to find out"
                 raise F1Error(Code.UNKNOWN_OUTCOME, text) from error
+            raise
+        except asyncio.CancelledError:
+            outcome = "unknown" if attempt.deciding else "failed"
             raise
         finally:
             self._orchestrator.note(self, outcome)

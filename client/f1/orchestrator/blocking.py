@@ -1,6 +1,8 @@
 """The orchestrator for programs without asyncio: the same as :mod:`f1.orchestrator.aio`, each call waits."""
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -98,11 +100,18 @@ class Orchestrator:
 
 
 class Transaction:
-    """One transaction; see :class:`f1.orchestrator.aio.Transaction`. For one thread at a time."""
+    """One transaction; see :class:`f1.orchestrator.aio.Transaction`. Threads that share it take turns, call by call."""
 
     def __init__(self, inner: aio.Transaction) -> None:
         """Use :meth:`Orchestrator.start`."""
         self._inner = inner
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def _taking_turns(self) -> Iterator[None]:
+        """A write of one thread is in the commit of another one, or is refused because the transaction has ended."""
+        with self._turn, translating():
+            yield
 
     @property
     def start_ts(self) -> int:
@@ -116,12 +125,12 @@ class Transaction:
 
     def get(self, table: str, row: Row, column: str) -> Value:
         """Return the value of a cell, None if there is none: GET."""
-        with translating():
+        with self._taking_turns():
             return runtime().call(self._inner.get(table, row, column))
 
     def get_many(self, wanted: Iterable[tuple[str, Row, str]]) -> list[Value]:
         """Return the values of cells, in their order."""
-        with translating():
+        with self._taking_turns():
             return runtime().call(self._inner.get_many(wanted))
 
     def get_range(
@@ -130,7 +139,7 @@ class Transaction:
         """Iterate over the rows with ``start <= row < end``, by default all of a table: GET_RANGE."""
         rows = self._inner.get_range(table, start, end, batch=batch)
         while True:
-            with translating():
+            with self._taking_turns():
                 row = runtime().call(aio.next_row(rows))
             if row is None:
                 return
@@ -138,12 +147,12 @@ class Transaction:
 
     def set(self, table: str, row: Row, column: str, value: Value) -> None:
         """Buffer a write: SET."""
-        with translating():
+        with self._taking_turns():
             self._inner.set(table, row, column, value)
 
     def delete(self, table: str, row: Row, column: str | None = None) -> None:
         """Buffer the delete of a cell, or without a column of every cell of the row that this transaction sees."""
-        with translating():
+        with self._taking_turns():
             if column is None:
                 runtime().call(self._inner.delete_row(table, row))
             else:
@@ -151,12 +160,12 @@ class Transaction:
 
     def commit(self, *, check: bool = True) -> bool:
         """Commit all writes, or none: COMMIT_TX. False: another transaction was in the way, run this one again."""
-        with translating():
+        with self._taking_turns():
             return runtime().call(self._inner.commit(check=check))
 
     def abort(self) -> None:
         """Give everything up. Idempotent, and harmless after :meth:`commit`."""
-        with translating():
+        with self._taking_turns():
             runtime().call(self._inner.abort())
 
     def __enter__(self) -> Self:

@@ -26,13 +26,18 @@ __all__ = [
 
 Row = str | bytes | int | tuple[str | bytes | int, ...]
 Value = Any
-"""Text, bytes, a number, a truth value, or a list or a mapping of those."""
+"""Text, bytes, a number, a truth value, or a list or a mapping of those, in which None may stand too.
+
+A tuple is read back as a list.
+"""
 
 MAX_NAME = 255
 MAX_KEY_BYTES = 400
 """A key and the timestamp of a version fit into the 511 bytes of a key of LMDB, in the storage tier too."""
 
 MAX_VALUE_BYTES = 16 << 20
+MAX_DEPTH = 100
+_PLAIN = frozenset({str, bytes, bool, int, float})
 
 
 class Cell(NamedTuple):
@@ -99,6 +104,7 @@ def encode_value(value: Value) -> bytes:
     """Return the bytes of a value. Raises F1Error INVALID_ARGUMENT, OUT_OF_RANGE."""
     if value is None:
         raise F1Error(Code.INVALID_ARGUMENT, "None is no value: delete the cell instead")
+    _check_value(value)
     try:
         data = msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as error:
@@ -107,6 +113,28 @@ def encode_value(value: Value) -> bytes:
     if len(data) > MAX_VALUE_BYTES:
         raise F1Error(Code.OUT_OF_RANGE, f"a value has up to {MAX_VALUE_BYTES} bytes, not {len(data)}")
     return data
+
+
+def _check_value(value: object, depth: int = 0) -> None:
+    """Raise F1Error INVALID_ARGUMENT for what would be read back as something else, such as a Decimal as text."""
+    if depth > MAX_DEPTH:
+        raise F1Error(Code.INVALID_ARGUMENT, f"a value is nested up to {MAX_DEPTH} levels deep")
+    match value:
+        case str() | bytes() | bool() | int() | float() if type(value) in _PLAIN:
+            return
+        case None if depth:
+            return
+        case list() | tuple():
+            for item in value:
+                _check_value(item, depth + 1)
+        case dict():
+            for name, item in value.items():
+                if type(name) not in _PLAIN:
+                    raise F1Error(Code.INVALID_ARGUMENT, f"a key of a mapping cannot be a {type(name).__name__}")
+                _check_value(item, depth + 1)
+        case _:
+            text = f"a value is text, bytes, a number, a truth value, a list or a mapping, not a {type(value).__name__}"
+            raise F1Error(Code.INVALID_ARGUMENT, f"{text}: convert it")
 
 
 def decode_value(data: bytes) -> Value:

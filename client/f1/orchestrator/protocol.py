@@ -140,10 +140,15 @@ def start(last_ts: int) -> Steps[Attempt]:
     """Begin a transaction; ``last_ts`` is any timestamp that was given out before.
 
     The lease comes first. A sweep takes a timestamp and then asks for the lowest lease: if it did not see this one, it
-    asked before, so that its timestamp is below the one that is handed out here.
+    asked before, so that its timestamp is below the one that is handed out here. Raises F1Error.
     """
     lease: Token = yield Acquire((), last_ts)
-    start_ts: int = yield NextTimestamp()
+    try:
+        start_ts: int = yield NextTimestamp()
+    except F1Error:
+        # Nobody is to read under it, so that sweeps need not wait for it to lapse.
+        yield Release((lease,))
+        raise
     return Attempt(start_ts, lease)
 
 

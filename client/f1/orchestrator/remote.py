@@ -9,6 +9,7 @@ from typing import Any
 from f1.orchestrator.services import not_free
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id, process_rng
+from f1common.observe.logs import get_logger
 from f1common.orchestrator.lock_table import Mode, Token, WantedLock
 from f1common.pb import orchestrator_pb2 as pb
 from f1common.pb import orchestrator_pb2_grpc as stubs
@@ -18,6 +19,8 @@ from f1common.rpc.status import error_from_wire
 from f1common.rpc.streams import RequestStream
 
 __all__ = ["Locks", "Timestamps"]
+
+_log = get_logger(__name__)
 
 _PROTOCOL_VERSION = 1
 _TRY_S = 2.0
@@ -82,18 +85,26 @@ class Timestamps:
                 # Whoever comes from now on is in the next request: its timestamp must be given out after it asked.
                 count = min(len(self._waiting), _MAX_COUNT)
                 batch = [self._waiting.popleft() for _ in range(count)]
-                try:
-                    first = await self._ask(len(batch))
-                except F1Error as error:
-                    for future in batch:
-                        if not future.done():
-                            future.set_exception(F1Error(error.code, error.message, retryable=error.retryable))
-                    continue
-                for position, future in enumerate(batch):
-                    if not future.done():
-                        future.set_result(first + position)
+                await self._answer(batch)
         finally:
             self._asking = None
+
+    async def _answer(self, batch: "Sequence[asyncio.Future[int]]") -> None:
+        """Ask for a whole batch. Whatever goes wrong, nobody in it waits for ever."""
+        failure = F1Error(Code.INTERNAL, "the request for timestamps has failed")
+        try:
+            first = await self._ask(len(batch))
+            for position, future in enumerate(batch):
+                if not future.done():
+                    future.set_result(first + position)
+        except F1Error as error:
+            failure = error
+        except Exception as error:
+            _log.error("a request for timestamps has failed", exc=error)
+        finally:
+            for future in batch:
+                if not future.done():
+                    future.set_exception(F1Error(failure.code, failure.message, retryable=failure.retryable))
 
     async def _ask(self, count: int) -> int:
         """Ask one process after the other. Timestamps whose answer is lost are never used: nothing is ambiguous."""

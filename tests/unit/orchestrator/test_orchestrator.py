@@ -1,16 +1,21 @@
 """The orchestrator as programs use it: primitives, bad input, conflicts, leases, the retry loop and the sweep."""
 
 import asyncio
+import contextlib
 import gc
+import threading
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pytest
 
 import f1
-from f1.orchestrator import LocalLocks, LocalTimestamps, MemoryStore, Orchestrator, Transaction, aio, protocol
-from f1.orchestrator.steps import Write
+from f1.orchestrator import LocalLocks, LocalTimestamps, MemoryStore, Orchestrator, Transaction, aio, cells, protocol
+from f1.orchestrator.steps import Version, Write
+from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.observe.metrics import Metrics
 from f1common.orchestrator.lock_table import Mode, WantedLock
@@ -113,6 +118,13 @@ def test_a_range_is_in_order_and_holds_own_writes() -> None:
     assert len(list(tx.get_range("t"))) == 51
 
 
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 BAD: dict[str, tuple[Code, Callable[[Any], Any]]] = {
     "a table without a name": (Code.INVALID_ARGUMENT, lambda tx: tx.get("", "a", "x")),
     "a table that is no text": (Code.INVALID_ARGUMENT, lambda tx: tx.set(None, "a", "x", 1)),
@@ -123,6 +135,13 @@ BAD: dict[str, tuple[Code, Callable[[Any], Any]]] = {
     "a column that is no text": (Code.INVALID_ARGUMENT, lambda tx: tx.get("t", "a", 7)),
     "no value": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", None)),
     "a value of a strange type": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", object())),
+    "a value that would come back as text": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", Decimal("1.5"))),
+    "such a value within others": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", [{"k": date(2012, 1, 1)}])),
+    "a mapping with strange keys": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", {(1, 2): 3})),
+    "a value nested too deep": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", nested(1000))),
+    "a number too large for a value": (Code.INVALID_ARGUMENT, lambda tx: tx.set("t", "a", "x", 1 << 64)),
+    "a column too long": (Code.INVALID_ARGUMENT, lambda tx: tx.get("t", "a", "x" * 256)),
+    "no list of cells": (Code.INVALID_ARGUMENT, lambda tx: tx.get_many([7])),
     "a value too large": (Code.OUT_OF_RANGE, lambda tx: tx.set("t", "a", "x", b"0" * (17 << 20))),
     "a key too long": (Code.KEY_TOO_LONG, lambda tx: tx.set("t", "a" * 500, "x", 1)),
     "a lone surrogate": (Code.INVALID_ARGUMENT, lambda tx: tx.get("t", "\ud800", "x")),
@@ -341,3 +360,154 @@ def test_sweeps_count_what_they_remove() -> None:
     o.sweep()
     assert metrics.value("f1_orchestrator_swept_total", {"what": "old_versions"}) == 2
     assert metrics.value("f1_orchestrator_commits_total", {"outcome": "committed"}) == 3
+
+
+# ---------------------------------------------------------------------- several threads and tasks
+
+
+def test_threads_that_share_a_transaction_take_turns() -> None:
+    """A write is either committed or refused, whichever thread commits meanwhile."""
+    for n in range(30):
+        o = new()
+        tx = o.start()
+        accepted: list[int] = []
+        begun = threading.Barrier(3)
+
+        def write(first: int, tx: Transaction = tx, accepted: list[int] = accepted, begun: Any = begun) -> None:
+            begun.wait()
+            with contextlib.suppress(f1.Error):
+                for row in range(first, first + 200):
+                    tx.set("t", row, "x", row)
+                    accepted.append(row)
+
+        threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1000)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        while len(accepted) < n:
+            pass
+        assert tx.commit()
+        for thread in threads:
+            thread.join()
+        assert sorted(accepted) == [row.row for row in o.start().get_range("t")]
+
+
+def test_a_commit_is_refused_while_a_task_reads() -> None:
+    class Slow(MemoryStore):
+        go = asyncio.Event()
+
+        async def get_versions(self, asked: Any) -> Any:
+            await self.go.wait()
+            return await super().get_versions(asked)
+
+    async def main() -> None:
+        store = Slow()
+        store.go.set()
+        o = aio.Orchestrator(store, LocalTimestamps(), LocalLocks(), serializable_tables=["t"])
+        tx = await o.start()
+        tx.set("t", "b", "x", 1)
+        store.go.clear()
+        reading = asyncio.create_task(tx.get("t", "a", "x"))
+        await asyncio.sleep(0)
+        with pytest.raises(F1Error) as caught:
+            await tx.commit()
+        assert caught.value.code is Code.FAILED_PRECONDITION
+        store.go.set()
+        assert await reading is None
+        assert await tx.commit()
+
+    asyncio.run(main())
+
+
+def test_the_same_with_asyncio() -> None:
+    async def main() -> None:
+        metrics = Metrics()
+        o = aio.Orchestrator(MemoryStore(), LocalTimestamps(), LocalLocks(), metrics=metrics)
+        runs = 0
+
+        async def add(tx: aio.Transaction) -> int:
+            nonlocal runs
+            runs += 1
+            found: int = (await tx.get("t", "a", "x") or 0) + 1
+            await asyncio.sleep(0)
+            tx.set("t", "a", "x", found)
+            return found
+
+        assert sorted(await asyncio.gather(*(o.run(add) for _ in range(10)))) == list(range(1, 11))
+        assert runs > 10, "some have lost a conflict and have run again"
+        assert metrics.value("f1_orchestrator_commits_total", {"outcome": "conflict"}) == runs - 10
+        async with await o.start() as tx:
+            tx.set("t", "b", "x", 2)
+            await tx.delete_row("t", "a")
+            assert [row async for row in tx.get_range("t")] == [("b", {"x": 2})]
+            await tx.abort()
+            await tx.abort()
+        assert metrics.value("f1_orchestrator_commits_total", {"outcome": "aborted"}) == 1
+        assert await (await o.start()).get("t", "a", "x") == 10
+        await o.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("delete_failed", [True, False])
+def test_readers_skip_values_of_the_failed_and_remove_them_if_that_is_wanted(delete_failed: bool) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        o = aio.Orchestrator(store, LocalTimestamps(), LocalLocks(), delete_failed=delete_failed)
+        dead = await o.start()
+        key = cells.cell_key("t", "a", "x")
+        await store.put([Write(key, dead.start_ts, b"\x07")])  # its client died before it committed
+        await dead.abort()
+        assert await (await o.start()).get("t", "a", "x") is None
+        assert await store.get_versions([(protocol.transaction_key(dead.start_ts), protocol.EVERYTHING)]) == [
+            Version(0, protocol.encode_decision(protocol.FAILED))
+        ]
+        (left,) = await store.get_versions([(key, protocol.EVERYTHING)])
+        assert (left is None) is delete_failed
+        report = await o.sweep()
+        assert (report.failed_values, report.kept_failures) == (0 if delete_failed else 1, 1)
+        assert await store.get_versions([(key, protocol.EVERYTHING)]) == [None]
+
+    asyncio.run(main())
+
+
+def test_neighbouring_transactions_have_their_rows_in_different_shards() -> None:
+    shards = {tuples.decode(protocol.transaction_key(ts))[1] for ts in range(1000, 1000 + protocol.SHARDS)}
+    assert len(shards) == protocol.SHARDS > 1
+    assert all(protocol.transaction_of(protocol.transaction_key(ts)) == ts for ts in (1, 15, 16, 1 << 61))
+
+
+def test_a_start_that_gets_no_timestamp_holds_no_sweep_back() -> None:
+    class Away(LocalTimestamps):
+        away = False
+
+        async def next(self) -> int:
+            if self.away:
+                raise F1Error(Code.UNAVAILABLE, "nobody leads", retryable=True)
+            return await super().next()
+
+    async def main() -> None:
+        timestamps, locks = Away(), LocalLocks()
+        o = aio.Orchestrator(MemoryStore(), timestamps, locks)
+        await (await o.start()).abort()
+        timestamps.away = True
+        with pytest.raises(F1Error):
+            await o.start()
+        assert await locks.oldest_bound() is None
+
+    asyncio.run(main())
+
+
+def test_a_process_that_was_idle_leases_a_bound_of_now() -> None:
+    async def main() -> None:
+        timestamps, locks = LocalTimestamps(), LocalLocks()
+        o = aio.Orchestrator(MemoryStore(), timestamps, locks)
+        await (await o.start()).abort()
+        for _ in range(1000):
+            last = await timestamps.next()
+        o._last_s -= 3600
+        async with await o.start() as tx:
+            bound = await locks.oldest_bound()
+            assert bound is not None and last < bound < tx.start_ts
+
+    asyncio.run(main())

@@ -59,6 +59,14 @@ def _split(row_key: bytes) -> tuple[bytes, int]:
     return head + tuples.encode(elements), EVERYTHING - inverted
 
 
+def _beyond(row_key: bytes, below: int, every: bool) -> bytes:
+    """Return where to read on after a version, without the others of its cell that are not wanted: it may have many."""
+    key, ts = _split(row_key)
+    if ts >= below:
+        return _version_key(key, below - 1)
+    return row_key if every else _place(key) + b"\xff"
+
+
 def _version(row: "span.Row") -> Version:
     return Version(_split(row.key)[1], None if row.value[:1] == _DELETED else row.value[1:])
 
@@ -125,7 +133,15 @@ class SpanStore:
 
         # Each group is asked by itself, so that it picks the timestamp: no clock of ours has a say in what is read.
         async def one(positions: list[int]) -> None:
-            result = await client.read(ranges=[ranges[p] for p in positions], timeout_s=self._timeout_s)
+            try:
+                result = await client.read(ranges=[ranges[p] for p in positions], timeout_s=self._timeout_s)
+            except F1Error as error:
+                if error.code is not Code.OUT_OF_RANGE or len(positions) == 1:
+                    raise
+                # Together they are more than a message holds; how large values are is known only when they are read.
+                await one(positions[: len(positions) // 2])
+                await one(positions[len(positions) // 2 :])
+                return
             for position, rows in zip(positions, result.ranges, strict=True):
                 found[position] = _version(rows[0]) if rows else None
 
@@ -153,6 +169,8 @@ class SpanStore:
                 if len(page) == limit:
                     return page
                 page.append((key, [_version(row)]))
+            if rows:
+                at = max(at, _beyond(rows[-1].key, below, every))
         return page
 
     async def _rows(self, start: bytes, end: bytes, limit: int) -> tuple[list["span.Row"], bytes]:
