@@ -5,7 +5,6 @@ is gone, however that happened.
 """
 
 import asyncio
-import os
 import sys
 from typing import Any
 
@@ -18,12 +17,11 @@ from f1common.config import Config
 from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.pb import slave_pb2_grpc as stubs
+from f1common.priority import give_way
 from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.status import maps_errors
 from slavepool.walks import InPlaceWalks
 from spanstore.client import SpanClient
-
-_LOWEST = 19
 
 
 class _Servicer(stubs.SlaveServicer):
@@ -61,7 +59,7 @@ async def _serve(path: str, config: Config) -> None:
 
 def main() -> None:
     """Serve until the input ends."""
-    os.nice(_LOWEST)
+    give_way()
     config = msgspec.json.decode(sys.stdin.readline(), type=Config)
     server = config.server
     logs.configure(logs.LogOptions(f"{server.name}-walks", server.zone, server.log_level, server.log_format))

@@ -1011,7 +1011,7 @@ class KeyElement(_message.Message):
     def __init__(self, position: _Optional[int] = ..., element: _Optional[bytes] = ...) -> None: ...
 
 class ScanRequest(_message.Message):
-    __slots__ = ("group", "timestamp", "ranges", "columns", "predicates", "limit", "batch_rows", "key_elements", "table_element", "table_position", "timeout_ms", "protocol_version", "sketch", "more_elements")
+    __slots__ = ("group", "timestamp", "ranges", "columns", "predicates", "limit", "batch_rows", "key_elements", "table_element", "table_position", "timeout_ms", "protocol_version", "sketch", "more_elements", "background")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
@@ -1026,6 +1026,7 @@ class ScanRequest(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SKETCH_FIELD_NUMBER: _ClassVar[int]
     MORE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     group: int
     timestamp: int
     ranges: _containers.RepeatedCompositeFieldContainer[_types_pb2.KeyRange]
@@ -1040,7 +1041,8 @@ class ScanRequest(_message.Message):
     protocol_version: int
     sketch: ScanSketch
     more_elements: _containers.RepeatedCompositeFieldContainer[KeyElement]
-    def __init__(self, group: _Optional[int] = ..., timestamp: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[ScanColumn, _Mapping]]] = ..., predicates: _Optional[_Iterable[_Union[ScanPredicate, _Mapping]]] = ..., limit: _Optional[int] = ..., batch_rows: _Optional[int] = ..., key_elements: _Optional[int] = ..., table_element: _Optional[bytes] = ..., table_position: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., protocol_version: _Optional[int] = ..., sketch: _Optional[_Union[ScanSketch, _Mapping]] = ..., more_elements: _Optional[_Iterable[_Union[KeyElement, _Mapping]]] = ...) -> None: ...
+    background: bool
+    def __init__(self, group: _Optional[int] = ..., timestamp: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[ScanColumn, _Mapping]]] = ..., predicates: _Optional[_Iterable[_Union[ScanPredicate, _Mapping]]] = ..., limit: _Optional[int] = ..., batch_rows: _Optional[int] = ..., key_elements: _Optional[int] = ..., table_element: _Optional[bytes] = ..., table_position: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., protocol_version: _Optional[int] = ..., sketch: _Optional[_Union[ScanSketch, _Mapping]] = ..., more_elements: _Optional[_Iterable[_Union[KeyElement, _Mapping]]] = ..., background: _Optional[bool] = ...) -> None: ...
 
 class ScanChunk(_message.Message):
     __slots__ = ("ipc", "timestamp", "rows", "range", "resume", "last")

@@ -85,7 +85,7 @@ class Router:
         self._leaders: dict[int, str] = {}
         self._shunned_until: dict[str, float] = {}
         self._refreshing: asyncio.Task[_Map] | None = None
-        self._background = background
+        self.background = background
         self.foreground = Foreground(lambda: asyncio.get_running_loop().time())
         """How users are served, as the answers tell if this is in the background."""
 
@@ -330,7 +330,7 @@ class Router:
         return address
 
     async def _call(self, address: str, request: pb.Request, timeout_s: float) -> pb.Response:
-        request.background = self._background
+        request.background = self.background
         response = await self._stream(address).call(request, timeout_s)
         if response.HasField("foreground"):
             self.foreground.hear(address, response.foreground)

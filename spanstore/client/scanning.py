@@ -196,6 +196,7 @@ class Scan:
         self._spec = spec
         self._pieces = merged(spec.ranges)
         self._request = spec.request()
+        self._request.background = router.background
         self._router = router
         self._strong_ts = strong_ts
         self._new_backoff = new_backoff

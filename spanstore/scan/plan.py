@@ -93,7 +93,8 @@ class ScanPlan(msgspec.Struct, frozen=True):
     """A scan of ``[start, end)`` ranges of one group at ``timestamp`` (microseconds).
 
     Every view that it is read from must have applied at least ``min_index``, and the group own the ranges in it, as it
-    does while the record of its ranges has ``range_epoch``. ``limit`` and ``batch_rows`` 0: none.
+    does while the record of its ranges has ``range_epoch``. ``limit`` and ``batch_rows`` 0: none. ``background``:
+    nobody waits for it.
     """
 
     group: int
@@ -107,6 +108,7 @@ class ScanPlan(msgspec.Struct, frozen=True):
     min_index: int = 0
     range_epoch: int = 0
     sketch: Sketch | None = None
+    background: bool = False
 
 
 _RAW = frozenset({Source.RAW_KEY, Source.RAW_VALUE})

@@ -69,8 +69,11 @@ class PooledScan:
 class _Worker:
     """One process and the socket to it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", on_end: Callable[["_Worker"], None]) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", on_end: Callable[["_Worker"], None], *, background: bool
+    ) -> None:
         self.process: Final = process
+        self.background: Final = background
         self.scans: dict[int, PooledScan] = {}
         self.ready = False
         self.alive = True
@@ -127,7 +130,10 @@ class _Worker:
 
 
 class ScanPool:
-    """Up to ``processes`` scan processes over the environment in ``data_dir``."""
+    """Up to ``processes`` scan processes over the environment in ``data_dir``, and one for what nobody waits for.
+
+    That one is apart because its priority is lower: it could not raise it again for a user's scan.
+    """
 
     def __init__(self, data_dir: Path, *, processes: int, map_bytes: int, reader_check: Callable[[], int]) -> None:
         """Start nothing yet. ``reader_check`` frees what processes that died held of the environment."""
@@ -144,7 +150,7 @@ class ScanPool:
 
     async def open(self, plan: ScanPlan) -> PooledScan:
         """Begin a scan at the process with the fewest. Raises UNAVAILABLE when there is none and none starts."""
-        worker = await self._pick()
+        worker = await self._pick(background=plan.background)
         number = next(self._numbers)
         scan = worker.scans[number] = PooledScan(worker, number)
         worker.send(Open(number, plan, _CREDITS))
@@ -163,41 +169,46 @@ class ScanPool:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(worker.stop() for worker in list(self._workers)))
 
-    async def _pick(self) -> _Worker:
+    async def _pick(self, *, background: bool) -> _Worker:
         async with self._starting:
             if self._closed:
                 raise F1Error(Code.UNAVAILABLE, "the scan processes are shutting down; ask another server")
-            idle = any(not worker.scans for worker in self._workers)
-            if not idle and len(self._workers) < self._processes:
-                await self._start()
-            return min(self._workers, key=lambda worker: len(worker.scans))
+            workers = self._of_kind(background)
+            idle = any(not worker.scans for worker in workers)
+            if not idle and len(workers) < (1 if background else self._processes):
+                await self._start(background=background)
+            return min(self._of_kind(background), key=lambda worker: len(worker.scans))
 
-    async def _start(self) -> None:
+    def _of_kind(self, background: bool) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.background is background]
+
+    async def _start(self, *, background: bool) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() < self._not_before_s:
-            if self._workers:
+            if self._of_kind(background):
                 return
             raise F1Error(Code.UNAVAILABLE, "the last scan process could not start; the server's log says why")
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
-            process = await asyncio.to_thread(self._spawn, theirs.fileno())
+            process = await asyncio.to_thread(self._spawn, theirs.fileno(), background)
         except OSError as error:
             ours.close()
             raise F1Error(Code.UNAVAILABLE, f"a scan process cannot be started: {error}") from error
         finally:
             theirs.close()
-        worker = _Worker(process, self._ended)
+        worker = _Worker(process, self._ended, background=background)
         self._workers.append(worker)
         await worker.connect(ours)
         _log.info("scan process %d started", process.pid)
         if not self._tasks:
             self._spawn_task(self._check_regularly())
 
-    def _spawn(self, descriptor: int) -> "subprocess.Popen[bytes]":
+    def _spawn(self, descriptor: int, background: bool) -> "subprocess.Popen[bytes]":
         # -P: what lies in the working directory is not to be imported.
         module = ("-P", "-m", "spanstore.scan.worker")
-        arguments = (str(descriptor), str(self._data_dir), str(self._map_bytes))
+        priority = "background" if background else "users"
+        arguments = (str(descriptor), str(self._data_dir), str(self._map_bytes), priority)
         return subprocess.Popen([sys.executable, *module, *arguments], stdin=subprocess.DEVNULL, pass_fds=[descriptor])
 
     def _ended(self, worker: _Worker) -> None:

@@ -154,6 +154,7 @@ def plan_from_pb(request: pb.ScanRequest) -> ScanPlan:
         limit=request.limit,
         batch_rows=request.batch_rows,
         sketch=_sketch_from_pb(request.sketch) if request.HasField("sketch") else None,
+        background=request.background,
     )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
+from f1common.priority import give_way
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.scan.cursor import Step
 from spanstore.scan.frames import (
@@ -138,10 +139,13 @@ def main(arguments: list[str]) -> int:
     """Run a worker until its server is gone."""
     # Ctrl-C in a terminal reaches the whole process group; the server decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    descriptor, data_dir, map_bytes = arguments
+    descriptor, data_dir, map_bytes, priority = arguments
+    if priority == "background":
+        give_way()
+    else:
+        os.nice(_NICE)
     connection = socket.socket(fileno=int(descriptor))
     engine = LmdbEngine.open_read_only(Path(data_dir), map_bytes=int(map_bytes))
     try:

@@ -91,6 +91,23 @@ def test_scans_are_dealt_to_processes_which_start_when_they_are_needed(tmp_path:
     with_pool(tmp_path, test, processes=2)
 
 
+def test_what_nobody_waits_for_has_a_process_of_its_own_that_gives_way(tmp_path: Path) -> None:
+    async def test(pool: ScanPool, engine: LmdbEngine) -> None:
+        for _ in range(2):
+            await all_of(await pool.open(plan(background=True)))
+        (idle,) = pool.pids()
+        runs = [await pool.open(plan(background=True, batch_rows=1)) for _ in range(2)]
+        assert len(await all_of(await pool.open(plan()))) > 1
+        assert [len(worker.scans) for worker in pool._workers] == [2, 0]
+        (users,) = set(pool.pids()) - {idle}
+        assert os.sched_getscheduler(idle) == os.SCHED_IDLE
+        assert os.sched_getscheduler(users) == os.SCHED_OTHER
+        assert os.getpriority(os.PRIO_PROCESS, idle) > os.getpriority(os.PRIO_PROCESS, users)
+        await asyncio.gather(*map(all_of, runs))
+
+    with_pool(tmp_path, test)
+
+
 def test_a_process_that_dies_fails_its_scans_and_is_replaced(tmp_path: Path) -> None:
     async def test(pool: ScanPool, engine: LmdbEngine) -> None:
         runs = [await pool.open(plan(batch_rows=1)) for _ in range(2)]
