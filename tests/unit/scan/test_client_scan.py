@@ -79,6 +79,8 @@ class FakeCall:
 class FakeCluster:
     """A router over servers that hold a few keys; ``faults`` says after how many chunks a call breaks, and how."""
 
+    background = False
+
     def __init__(self, stored: list[bytes], maps: list[RangeMap], faults: list[tuple[int, F1Error | None]]) -> None:
         self.stored = stored
         self.maps = maps
