@@ -480,10 +480,12 @@ class SafeTime(_message.Message):
     def __init__(self) -> None: ...
 
 class SafeTimeReply(_message.Message):
-    __slots__ = ("safe_ts",)
+    __slots__ = ("safe_ts", "groups")
     SAFE_TS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     safe_ts: int
-    def __init__(self, safe_ts: _Optional[int] = ...) -> None: ...
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, safe_ts: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BeginMove(_message.Message):
     __slots__ = ("move", "start", "end", "source")

@@ -193,16 +193,16 @@ class SpanClient:
         A client with a zone asks near replicas, unless they are behind: reads at what they say go to them first.
         Raises UNAVAILABLE while some group has none, which a server that has just started may not know yet.
         """
-        groups = (await self._router.range_map(timeout_s)).groups()
+        await self._router.range_map(timeout_s)
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         while True:
             if self._zone:
-                near_ts = await reading.safe_times(self._router.send_near, groups, timeout_s)
+                near_ts = await reading.all_safe_times(self._router, self._router.send_near, timeout_s)
                 if near_ts > self._strong_ts() - _NEAR_LAG_US:
                     self._near_ts = max(self._near_ts, near_ts)
                     return near_ts
-            safe_ts = await reading.safe_times(self._router.send, groups, timeout_s)
+            safe_ts = await reading.all_safe_times(self._router, self._router.send, timeout_s)
             # As the timestamp of a read, 0 would mean the newest, another one for each read.
             if safe_ts > 0:
                 return safe_ts
@@ -371,6 +371,11 @@ class SpanClient:
     def groups(self) -> set[int]:
         """Return the numbers of all groups, once the range map is known."""
         return self._router.groups()
+
+    async def learn_of(self, groups: Sequence[int], timeout_s: float = 10.0) -> None:
+        """Find out where groups are that were founded since the range map was read. Raises UNAVAILABLE."""
+        await self._router.range_map(timeout_s)
+        await self._router.learn_of(groups, timeout_s)
 
     async def status(self, timeout_s: float = 2.0) -> dict[str, pb.StatusReply | F1Error]:
         """Ask every server for its status, by address; one that does not answer has an error instead."""

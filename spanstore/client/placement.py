@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from spanstore.client.client import SpanClient
+from spanstore.client.groups import read_directory
 from spanstore.client.values import ExpectVersion, KeyRange, Precondition, Version, Write
 from spanstore.placement.borders import ancestors, check_border
 from spanstore.placement.jobs import (
@@ -100,7 +101,9 @@ async def submit_move(client: SpanClient, start: bytes, end: bytes, target: int)
     Raises INVALID_ARGUMENT, NOT_FOUND (no such group), FAILED_PRECONDITION (several groups own it, or ``target`` does).
     """
     ranges, _ = await stored_map(client)
-    source = source_of(ranges, client.groups(), start, end, target)
+    # It may have been founded since this client read the map.
+    groups = client.groups() | (await read_directory(client)).groups.keys()
+    source = source_of(ranges, groups, start, end, target)
     if source == target:
         raise F1Error(Code.FAILED_PRECONDITION, f"group {target} owns the range already")
     for _ in range(_TRIES):

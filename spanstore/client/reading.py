@@ -23,6 +23,25 @@ async def safe_times(send: Send, groups: Sequence[int], timeout_s: float) -> int
     return min([int(answer.safe_time.safe_ts) for answer in await asyncio.gather(*asked)], default=0)
 
 
+async def all_safe_times(router: Router, send: Send, timeout_s: float) -> int:
+    """Return the lowest of the safe timestamps of all groups, also of those that this client has not heard of.
+
+    The meta group tells with its own which groups are in the directory there. A group that is not among them owns
+    nothing before it is, and so commits nothing at or below what is returned (:mod:`spanstore.placement.founding`).
+    0 if one knows none yet. Raises also UNAVAILABLE while no server tells where such a group is.
+    """
+    told: dict[int, int] = {}
+    known = set(router.groups())
+    while known - told.keys():
+        asked = sorted(known - told.keys())
+        replies = [send(group, lambda: pb.Request(safe_time=pb.SafeTime()), timeout_s) for group in asked]
+        for group, answer in zip(asked, await asyncio.gather(*replies), strict=True):
+            told[group] = int(answer.safe_time.safe_ts)
+            known.update(answer.safe_time.groups)
+        await router.learn_of(known, timeout_s)
+    return min(told.values(), default=0)
+
+
 @dataclass(slots=True)
 class Part:
     """One group's share of a read: positions of its keys, and (position, piece) of its ranges."""

@@ -7,7 +7,7 @@ because the storage tier recognises a commit id and attempt that it has seen. Wh
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from spanstore.client.foreground import Foreground
 from spanstore.placement.range_map import Range, RangeMap
 
 PROTOCOL_VERSION = 2
+"""What clients speak, to servers of this version and its neighbours."""
 
 T = TypeVar("T")
 
@@ -135,10 +136,13 @@ class Router:
         ranges = RangeMap((Range(r.start, r.end, r.group) for r in reply.ranges), reply.version)
         if self._map is not None and self._map.ranges.version > ranges.version:
             ranges = self._map.ranges  # that server is behind
+        # A group is never gone again: a server that does not know it is behind.
+        voters = {} if self._map is None else self._map.voters
+        readers = {} if self._map is None else self._map.readers
         return _Map(
             ranges,
-            {g.group: [v for v in g.voters if v in known] for g in reply.groups},
-            {g.group: [r for r in g.readers if r in known] for g in reply.groups},
+            {**voters, **{g.group: [v for v in g.voters if v in known] for g in reply.groups}},
+            {**readers, **{g.group: [r for r in g.readers if r in known] for g in reply.groups}},
             {s.name: s.address for s in reply.servers},
             {s.name: s.zone for s in reply.servers},
         )
@@ -181,6 +185,19 @@ class Router:
         """Return the numbers of all known groups."""
         return set(self._known().voters)
 
+    async def learn_of(self, groups: Iterable[int], timeout_s: float) -> None:
+        """Find out where groups are that exist for certain. Raises UNAVAILABLE if no server tells in time."""
+        end = asyncio.get_running_loop().time() + timeout_s
+        backoff = Backoff(20, 200, 2, self._rng)
+        while missing := sorted(set(groups) - self.groups()):
+            left_s = end - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                text = f"no spanserver says yet where group {', '.join(map(str, missing))} is"
+                raise F1Error(Code.UNAVAILABLE, f"{text}; retry", retryable=True)
+            await self._refresh(left_s)
+            if not set(groups) <= self.groups():
+                await asyncio.sleep(backoff.next_s())
+
     # ------------------------------------------------------------------ requests
 
     async def send(
@@ -198,8 +215,7 @@ class Router:
         reached. ``retry_ambiguous=False`` raises as soon as a copy may have had an effect without an answer.
         Raises what the leader answered, or UNAVAILABLE / DEADLINE_EXCEEDED (ambiguous if a copy was handed over).
         """
-        if self._map is None:
-            await self._refresh(timeout_s)
+        await self._find(group, timeout_s)
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         backoff = Backoff(5, 200, 1.6, self._rng)
@@ -224,6 +240,11 @@ class Router:
                     ambiguous = True
                     counter.unanswered += 1
                 server = await self._next(group, server, error, ambiguous, retry_ambiguous, end, backoff, asked)
+
+    async def _find(self, group: int, timeout_s: float) -> None:
+        """Read the map if it is not known, or does not have ``group``, which may have been founded since."""
+        if self._map is None or group not in self._map.voters:
+            await self._refresh(timeout_s)
 
     async def _next(
         self,
@@ -270,8 +291,7 @@ class Router:
 
         Raises what :meth:`send` raises, and what a near replica says for good, such as SNAPSHOT_TOO_OLD.
         """
-        if self._map is None:
-            await self._refresh(timeout_s)
+        await self._find(group, timeout_s)
         server, now_s = self.nearest(group), asyncio.get_running_loop().time()
         if self._shunned_until.get(server, 0.0) <= now_s:
             request = make()

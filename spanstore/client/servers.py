@@ -197,8 +197,9 @@ class ServerAdmin:
         end = asyncio.get_running_loop().time() + min(self._timeout_s, _ELECTION_S)
         while True:
             found = {members.group: members for members in await self._groups.all_members() if members.leader}
-            # A group that has had no leader yet is in the range map only.
-            known = {*(await self.directory()).groups, *(await self._client.range_map()).groups()}
+            # A group that has had no leader yet is in the range map only, or in the row of its founding.
+            directory = await self.directory()
+            known = {*directory.groups, *directory.foundings, *(await self._client.range_map()).groups()}
             silent = [str(number) for number in sorted(known) if number not in found]
             if not silent:
                 return list(found.values())

@@ -207,7 +207,9 @@ class Group:
         if self._left:
             self._turn_away(ticket)
         elif isinstance(ticket.request, SafeTimeQuery):
-            self._outbox.send(ticket.reply, SafeTimeReply(self._readable_ts()))
+            self._outbox.send(
+                ticket.reply, SafeTimeReply(self._readable_ts(), reads.listed_groups(self._reader, self.group))
+            )
         elif self._serving() and isinstance(ticket.request, ChangeMembers):
             self._change_members(ticket, ticket.request)
         elif self._serving():

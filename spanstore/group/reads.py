@@ -9,6 +9,8 @@ from spanstore.group.move_requests import Export, ExportReply
 from spanstore.group.requests import LockRead, RangeRead, Read, ReadReply, Request, RowSet, Settle, SettleReply
 from spanstore.group.state import ReplicatedState
 from spanstore.mvcc.versions import Version, read_version, scan_versions
+from spanstore.placement.directory import group_range, number_of_group
+from spanstore.placement.range_map import META_GROUP
 from spanstore.txn.spans import Span
 
 NEWEST = (1 << 63) - 1
@@ -56,6 +58,17 @@ def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: 
         rows.append((key, version))
         size += len(key) + len(version.value or b"")
     return RowSet(rows)
+
+
+def listed_groups(reader: Reader, group: int) -> tuple[int, ...]:
+    """Return the groups that are in the directory, if ``group``, the meta group, holds it.
+
+    ``reader`` shows all that is at or below the safe timestamp that is told with it. Raises DATA_CORRUPTION.
+    """
+    if group != META_GROUP:
+        return ()
+    rows = scan_versions(reader, group, *group_range(), NEWEST)
+    return tuple(number_of_group(key) for key, version in rows if version.value is not None)
 
 
 def too_late(state: ReplicatedState, request: Request, safe_ts: int) -> F1Error:

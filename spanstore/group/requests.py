@@ -251,9 +251,13 @@ class ReleaseReply:
 
 @dataclass(frozen=True, slots=True)
 class SafeTimeReply:
-    """Reads at or below ``safe_ts`` do not wait at this replica."""
+    """Reads at or below ``safe_ts`` do not wait at this replica.
+
+    ``groups``, if it is of the meta group: all that are in the directory at ``safe_ts``, and maybe more.
+    """
 
     safe_ts: int
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Who belongs to a group: voters and learners, as an entry of the log, changed in steps that cannot split a quorum.
 
 A member's name is that of one *life* of a replica: a server that lost its disk, and with it what it promised, comes
-back as another member. The first members bear the names of their servers, later ones ``server#version`` with the
-version of the configuration that brought them. So a name is never used twice, and whoever finds itself missing in a
+back as another member. The first members of the groups that a cluster began with bear the names of their servers,
+those of later groups ``server#0-home``, and all others ``server#version-home`` with the version of the configuration
+that brought them. So a name is never used twice, and whoever finds itself missing in a
 chosen configuration of that version or a later one was removed for good.
 """
 
@@ -66,6 +67,14 @@ class Configuration(NamedTuple):
     def encode(self) -> bytes:
         """Return the payload of the log entry that brings this configuration."""
         return _MARK + msgspec.msgpack.encode((self.version, self.voters, self.learners))
+
+
+def founder(server: str, home: str) -> str:
+    """Return the name of a first member, at ``server``, of a group that is founded while the cluster runs.
+
+    It can only ever live in the data directory ``home``: if that is lost, nobody takes an empty one for it.
+    """
+    return f"{server}{_LIFE}0{_HOME}{home}"
 
 
 def server_of(member: str) -> str:

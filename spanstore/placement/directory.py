@@ -16,6 +16,7 @@ import msgspec
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from spanstore.paxos.configuration import Configuration, server_of
+from spanstore.placement.founding import Founding, decode_foundings, founding_range
 from spanstore.placement.policy import Policy, decode_policies, group_policy_range
 from spanstore.placement.range_map import SYSTEM_TABLE_ID
 
@@ -57,6 +58,8 @@ class Directory:
     policies: Mapping[int, Policy] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     """The version of the protocol that a server spoke when it last wrote so."""
+    foundings: Mapping[int, Founding] = field(default_factory=dict)
+    """The groups that were founded while the cluster ran, those without a leader so far included."""
 
     def is_draining(self, server: str) -> bool:
         """Tell whether a server is to give its replicas away."""
@@ -85,7 +88,8 @@ class Directory:
         standing = {**self.standing, **newer.standing, **removed}
         policies = {**self.policies, **newer.policies}
         versions = {**self.versions, **newer.versions}
-        return directory_of({**self.servers, **newer.servers}, groups, standing, policies, versions)
+        foundings = {**self.foundings, **newer.foundings}
+        return directory_of({**self.servers, **newer.servers}, groups, standing, policies, versions, foundings)
 
 
 def directory_of(
@@ -94,10 +98,11 @@ def directory_of(
     standing: Mapping[str, Standing],
     policies: Mapping[int, Policy],
     versions: Mapping[str, int],
+    foundings: Mapping[int, Founding],
 ) -> Directory:
     """Return the directory without the servers that were removed."""
     present = {name: server for name, server in servers.items() if standing.get(name) is not Standing.REMOVED}
-    return Directory(present, groups, standing, policies, versions)
+    return Directory(present, groups, standing, policies, versions, foundings)
 
 
 def server_key(name: str) -> bytes:
@@ -120,10 +125,31 @@ def version_key(name: str) -> bytes:
     return tuples.encode((SYSTEM_TABLE_ID, _VERSION, name))
 
 
+def group_range() -> tuple[bytes, bytes]:
+    """Return the key range of the rows of all groups' members."""
+    return _range_of(_GROUP)
+
+
+def number_of_group(key: bytes) -> int:
+    """Return the number of the group whose members' row has a key of :func:`group_range`."""
+    number = tuples.decode(key)[-1]
+    if not isinstance(number, int):
+        raise F1Error(Code.DATA_CORRUPTION, f"the members of group {number!r}, which is no number, are stored")
+    return number
+
+
 def row_ranges() -> list[tuple[bytes, bytes]]:
     """Return the key ranges that hold the directory's rows."""
-    prefixes = [tuples.encode((SYSTEM_TABLE_ID, kind)) for kind in (_GROUP, _SERVER, _STANDING, _VERSION)]
-    return [*((prefix, prefix + b"\xff") for prefix in prefixes), group_policy_range()]
+    return [
+        *(_range_of(kind) for kind in (_GROUP, _SERVER, _STANDING, _VERSION)),
+        group_policy_range(),
+        founding_range(),
+    ]
+
+
+def _range_of(kind: str) -> tuple[bytes, bytes]:
+    prefix = tuples.encode((SYSTEM_TABLE_ID, kind))
+    return prefix, prefix + b"\xff"
 
 
 def encode_server(server: Server) -> bytes:
@@ -152,11 +178,13 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
     groups: dict[int, Configuration] = {}
     standing: dict[str, Standing] = {}
     policies: list[tuple[bytes, bytes]] = []
-    low, high = group_policy_range()
+    foundings: list[tuple[bytes, bytes]] = []
+    apart = ((group_policy_range(), policies), (founding_range(), foundings))
     versions: dict[str, int] = {}
     for key, value in rows:
-        if low <= key < high:
-            policies.append((key, value))
+        kept = next((kept for (low, high), kept in apart if low <= key < high), None)
+        if kept is not None:
+            kept.append((key, value))
             continue
         try:
             _, kind, name = tuples.decode(key)
@@ -171,4 +199,4 @@ def decode_directory(rows: Iterable[tuple[bytes, bytes]]) -> Directory:
                 versions[name] = msgspec.msgpack.decode(value, type=int)
         except (msgspec.DecodeError, ValueError, F1Error) as error:
             raise F1Error(Code.DATA_CORRUPTION, f"a row of the directory cannot be read: {error}") from error
-    return directory_of(servers, groups, standing, decode_policies(policies), versions)
+    return directory_of(servers, groups, standing, decode_policies(policies), versions, decode_foundings(foundings))

@@ -6,7 +6,9 @@ permit; they collect by themselves (:mod:`spanstore.group.collecting`), and a pe
 
 Order matters for the outcome records. The age below which they may go is fixed first and the groups are asked after
 that: a group that then says it has nothing prepared of ids so old never will have, since it refuses prepares of them. A
-group that does not answer may have: the records that name it stay for as long as that takes.
+group that does not answer may have: the records that name it stay for as long as that takes. Which groups there are is
+read strongly in between: one that is founded later has nothing prepared of ids so old, and one that owned nothing when
+the range map was last read here may have.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from spanstore.client.router import Router
 from spanstore.client.values import KeyRange, Row
 from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, Collect, Commit, TxnWork
+from spanstore.placement.directory import group_range, number_of_group
 from spanstore.placement.jobs import FIRST_JOB_KEY, JOBS_END, JobState, decode_job
 from spanstore.placement.pins import Pin, decode_pin, highest_mark, pin_range
 from spanstore.placement.range_map import META_GROUP, RangeMap
@@ -69,12 +72,19 @@ class GarbageCollector:
         config = self._server.config
         before_ts = self._clock.sample().tt.earliest - config.outcome_keep_us
         ranges_map = await self._router.range_map(_ASK_S)
-        unsettled = await self._unsettled(ranges_map, before_ts)
+        unsettled = await self._unsettled(await self._all_groups(ranges_map), before_ts)
         limit_ts, moving = await self._highest_mark(ranges_map)
         for number in led:
             self._submit(number, Collect(0 if number in moving else limit_ts, before_ts, unsettled))
 
-    async def _unsettled(self, ranges_map: RangeMap, before_ts: int) -> tuple[int, ...]:
+    async def _all_groups(self, ranges_map: RangeMap) -> list[int]:
+        """Return all groups that there are now."""
+        found = await reading.read(self._router, ranges_map, (), (KeyRange(*group_range()),), 0, _no_choice, _ASK_S)
+        stored = {number_of_group(row.key) for row in found.ranges[0]}
+        # Those that the cluster began with have no row before their leaders have written one.
+        return sorted(stored | self._router.groups())
+
+    async def _unsettled(self, groups: list[int], before_ts: int) -> tuple[int, ...]:
         """Return the groups that may have something prepared of an id created before ``before_ts``."""
 
         async def settled(group: int) -> bool:
@@ -86,7 +96,6 @@ class GarbageCollector:
             created_ts = int(reply.oldest_prepared.created_ts)
             return not created_ts or created_ts >= before_ts
 
-        groups = ranges_map.groups()
         answers = await asyncio.gather(*(settled(group) for group in groups))
         return tuple(group for group, answer in zip(groups, answers, strict=True) if not answer)
 

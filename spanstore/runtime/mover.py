@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from f1common.errors import Code, F1Error, InvariantViolation
 from f1common.rpc.backoff import Backoff
 from spanstore.client.client import SpanClient
+from spanstore.client.groups import read_directory
 from spanstore.client.placement import stored_map
 from spanstore.client.values import ExpectVersion, Precondition, Write
 from spanstore.placement import copying
@@ -160,7 +161,8 @@ class Mover:
         job = row.job
         ranges, _ = await stored_map(self._client)
         try:
-            source = source_of(ranges, self._client.groups(), job.start, job.end, job.target)
+            groups = self._client.groups() | (await read_directory(self._client)).groups.keys()
+            source = source_of(ranges, groups, job.start, job.end, job.target)
         except F1Error as error:
             return await self._change(row, state=JobState.CANCELLED, message=error.message)
         if source == job.target:

@@ -14,7 +14,7 @@ from spanstore.paxos.messages import Message
 from spanstore.runtime.supervision import ServerReport
 from spanstore.runtime.wire import digest_to_pb, peer_to_pb, report_to_pb
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """What each version brought to the log: :mod:`spanstore.txn.kinds`."""
 VERSION_REACH = 1
 """Servers are upgraded one after the other: how far apart the versions of two of them may be."""

@@ -43,9 +43,10 @@ from spanstore.runtime.registrar import Registrar
 from spanstore.runtime.resolver import InDoubtResolver
 from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.service import SpanServicer
-from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
 from spanstore.runtime.supervision import PERIOD_S, Supervision
+from spanstore.runtime.topology import Topology
 from spanstore.runtime.transfer import Transfers
 from spanstore.runtime.versions import PeerVersions
 from spanstore.scan.service import ScanService
@@ -281,7 +282,7 @@ class SpanProcess:
             if not self._birth.born:
                 await self._birth.settle(self._greet)
                 if not self._birth.lost:
-                    await self.server.found()
+                    await self.server.found(self.server.topology.groups)
             await self._bootstrap()
         except EngineFailed as error:
             # The driver may have nothing to write for a while: the process ends now.

@@ -87,8 +87,13 @@ class Registrar:
         return number in self.directory.groups
 
     def view(self) -> Directory:
-        """Return the directory with what the replicas here know better than the rows."""
-        mine = {n: g.replica.configuration for n, g in self._server.groups.items() if g.replica.configuration.voters}
+        """Return the directory with what the replicas here know better than the rows.
+
+        A group that has just been founded is nobody's business before it has a row, and so a leader.
+        """
+        known, groups = self.directory.groups, sorted(self._server.groups.items())
+        configurations = {number: group.replica.configuration for number, group in groups if number in known}
+        mine = {number: configuration for number, configuration in configurations.items() if configuration.voters}
         return self.directory.merged(Directory({}, mine))
 
     async def run(self) -> None:
@@ -99,6 +104,7 @@ class Registrar:
                 if self.directory.is_removed(self._server.name):
                     self._on_removed(self._removed())
                     return
+                await self._found()
                 await self._compare_settings()
                 await self._register()
             except F1Error as error:
@@ -130,8 +136,18 @@ class Registrar:
     async def _take_in(self, rows: list[tuple[bytes, bytes]]) -> None:
         self._known = known = decode_directory(rows)
         servers = {name: await self._believed(name, server) for name, server in sorted(known.servers.items())}
-        self.directory = self.directory.merged(Directory(servers, known.groups, known.standing, known.policies))
+        newer = Directory(servers, known.groups, known.standing, known.policies, foundings=known.foundings)
+        self.directory = self.directory.merged(newer)
         self._prefer()
+
+    async def _found(self) -> None:
+        """Begin the replicas of new groups that belong here, unless their places have been taken meanwhile."""
+        due = {}
+        for number, founding in self._known.foundings.items():
+            members = self._known.groups.get(number, founding.configuration()).members
+            if set(members) & set(founding.voters):
+                due[number] = founding.configuration()
+        await self._server.found(due)
 
     def _prefer(self) -> None:
         """Tell the groups here where they should be led."""

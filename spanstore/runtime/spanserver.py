@@ -12,7 +12,7 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from f1common.clock import Clock, Now
@@ -30,13 +30,14 @@ from spanstore.group.outbox import Ticket
 from spanstore.group.state import Done
 from spanstore.group.versions import VersionOf, newest_everywhere
 from spanstore.mvcc.versions import MAX_TS, scan_versions
-from spanstore.paxos.configuration import Configuration, home_of, joined_at, server_of
+from spanstore.paxos.configuration import Configuration, founder, home_of, joined_at, server_of
 from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
 from spanstore.placement.settings import Settings
 from spanstore.runtime.casualties import Casualties, OnDamaged
 from spanstore.runtime.comparing import Comparison
 from spanstore.runtime.supervision import ServerReport, Supervision
+from spanstore.runtime.topology import Topology
 
 _log = logging.getLogger(__name__)
 
@@ -44,34 +45,6 @@ _TURN_MESSAGES = 2_000
 _TURN_BYTES = 16 << 20
 _IDLE_TICK_US = 100_000
 _SWEEP_KEYS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """What a spanserver knows of its cluster when it starts for the first time.
-
-    ``servers`` maps names to (zone, address), ``groups`` numbers to the first members; ``ranges`` is the first range
-    map, which from then on lives in the meta group.
-    """
-
-    cluster_id: str
-    servers: Mapping[str, tuple[str, str]]
-    groups: Mapping[int, Configuration]
-    ranges: RangeMap
-    leader_zones: Mapping[int, str] = field(default_factory=dict)
-    """Where leadership of a group should be, unless its policy says otherwise; empty is anywhere."""
-
-    def leaders(self) -> dict[int, frozenset[str]]:
-        """Return the servers that should lead each group that has a leader zone."""
-        return {
-            group: frozenset(name for name, (zone, _) in self.servers.items() if zone == wanted)
-            for group, wanted in self.leader_zones.items()
-            if wanted
-        }
-
-    def founders(self) -> tuple[str, ...]:
-        """Return the servers that have a replica of some group from the beginning."""
-        return tuple(sorted({member for members in self.groups.values() for member in members.members}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,42 +134,50 @@ class SpanServer:
             self._lives = load_lives(reader)
             self._swept = {number for number, (_, alive) in self._lives.items() if not alive}
             if founder:
-                self._note_founded()
+                self._note_founded(topology.groups)
             for number, (member, alive) in sorted(self._lives.items()):
                 if alive and load_installing(reader, number) is not None:
                     self.absent.add(number)
                 elif alive:
                     self._load(number, member, reader)
 
-    async def found(self) -> None:
-        """Begin the replicas that the topology places here: the cluster has just been born, and this server with it."""
+    async def found(self, foundings: Mapping[int, Configuration]) -> None:
+        """Begin the replicas of new groups that belong here and never lived: ``foundings`` are the first members."""
 
         def act() -> None:
-            self._note_founded()
             with self._engine.snapshot() as reader:
-                for number, (member, alive) in sorted(self._lives.items()):
-                    if alive and number not in self.groups:
-                        self._load(number, member, reader)
+                for number in self._note_founded(foundings):
+                    self._load(number, self._lives[number][0], reader, foundings[number])
 
-        await self._between_turns(act)
+        if any(self._founder_in(founding) and number not in self._lives for number, founding in foundings.items()):
+            await self._between_turns(act)
 
-    def _note_founded(self) -> None:
-        for number, founding in sorted(self.topology.groups.items()):
-            if self.name in founding.members and number not in self._lives:
-                self._note_life(number, self.name, alive=True)
+    def _founder_in(self, founding: Configuration) -> str:
+        """Return which of a group's first members may begin here, empty if none may."""
+        return next((m for m in founding.members if m in (self.name, founder(self.name, self.home))), "")
 
-    def _load(self, number: int, member: str, reader: Reader) -> None:
-        """Load a replica, unless it is damaged."""
+    def _note_founded(self, foundings: Mapping[int, Configuration]) -> list[int]:
+        """Note the first replicas that begin here, and return their groups."""
+        begun = []
+        for number, founding in sorted(foundings.items()):
+            mine = self._founder_in(founding)
+            if mine and number not in self._lives:
+                self._note_life(number, mine, alive=True)
+                begun.append(number)
+        return begun
+
+    def _load(self, number: int, member: str, reader: Reader, founding: Configuration | None = None) -> None:
+        """Load a replica, unless it is damaged; ``founding``: it begins, as one of these members."""
         with self.casualties.found_in(number):
             if not self.casualties.is_out(number):
-                self.groups[number] = self._loaded(number, member, reader)
+                self.groups[number] = self._loaded(number, member, reader, founding)
 
-    def _loaded(self, number: int, member: str, reader: Reader) -> Group:
+    def _loaded(self, number: int, member: str, reader: Reader, founding: Configuration | None) -> Group:
         topology = self.topology
         group = Group(
             group=number,
             me=member,
-            founding=topology.groups.get(number) if member == self.name else None,
+            founding=founding or (topology.groups.get(number) if member == self.name else None),
             owned=tuple((r.start, r.end) for r in topology.ranges.owned_by(number)),
             config=self._config,
             reader=reader,

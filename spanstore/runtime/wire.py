@@ -311,7 +311,8 @@ def answer_to_pb(request_id: int, answer: rq.Answer) -> pb.Response:
             reply = pb.OldestPreparedReply(created_ts=answer.created_ts)
             return pb.Response(id=request_id, oldest_prepared=reply)
         case rq.SafeTimeReply():
-            return pb.Response(id=request_id, safe_time=pb.SafeTimeReply(safe_ts=answer.safe_ts))
+            told = pb.SafeTimeReply(safe_ts=answer.safe_ts, groups=answer.groups)
+            return pb.Response(id=request_id, safe_time=told)
         case rq.MembersReply():
             version, voters, learners = answer.configuration
             members = pb.MembersReply(version=version, voters=voters, learners=learners)

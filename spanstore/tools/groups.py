@@ -12,7 +12,8 @@ from rich.table import Table
 
 from f1common.errors import F1Error
 from spanstore.client import SpanClient
-from spanstore.client.groups import GroupAdmin, Members
+from spanstore.client.founding import create_group
+from spanstore.client.groups import GroupAdmin, Members, read_directory
 from spanstore.client.policies import place_group
 from spanstore.client.servers import ServerAdmin
 from spanstore.paxos.configuration import server_of
@@ -59,12 +60,13 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """One group; ``version`` counts the changes of its members."""
+    """One group; ``version`` counts the changes of its members. One that was there from the beginning has no name."""
 
     group: int
     version: int
     leader: str
     members: list[MemberRow]
+    name: str = ""
 
 
 class ServerRow(msgspec.Struct, frozen=True):
@@ -89,12 +91,44 @@ def list_groups(host: HostOption = None, directory: DirOption = None, form: Form
         found = await admin.all_members()
         try:
             joining = {(row.group, row.server) for row in await admin.joining()}
+            foundings = (await read_directory(client)).foundings
+            names = {number: founding.name for number, founding in foundings.items()}
         except F1Error as error:
-            typer.echo(f"which replicas are joining is not known: {error}", err=True)
-            joining = set()
-        return [row_of(members, joining) for members in found]
+            typer.echo(f"names, and which replicas are joining, are not known: {error}", err=True)
+            joining, names = set(), {}
+        return [named(row_of(members, joining), names.get(members.group, "")) for members in found]
 
     _show(resolve(host, directory).run(ask), form)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; the same name again founds nothing.")],
+    zones: ZonesOption = "",
+    leader_zone: LeaderOption = "",
+    voters: Annotated[
+        int, typer.Option("--voters", min=0, metavar="N", help="How many voters; as many as other groups have.")
+    ] = 0,
+    timeout: LongTimeoutOption = 60.0,
+    host: HostOption = None,
+    directory: DirOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Found a group while the cluster runs, at servers with few replicas, in the zones named or in as many as possible.
+
+    With --zones or --leader-zone it has a policy, as by `f1 group place`, and only tables that ask for it come into it
+    by themselves; without, it takes its share of all others.
+    """
+    policy = policy_of(zones, leader_zone)
+
+    async def work(client: SpanClient) -> GroupRow:
+        with told("founding the group") as progress:
+            number = await create_group(
+                client, name, voters=voters, policy=policy, timeout_s=timeout, progress=progress
+            )
+            return named(row_of(await GroupAdmin(client, progress=progress).members(number)), name)
+
+    _show([resolve(host, directory).run(work)], form)
 
 
 @app.command()
@@ -297,16 +331,22 @@ def row_of(members: Members, joining: Collection[tuple[int, str]] = ()) -> Group
     return GroupRow(members.group, members.version, members.leader, rows)
 
 
+def named(row: GroupRow, name: str) -> GroupRow:
+    """Return the row of a group with its name."""
+    return msgspec.structs.replace(row, name=name)
+
+
 def _show(rows: list[GroupRow], form: Format) -> None:
     if form is Format.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("group", "changes", "leader", "voters", "joining", "read-only", "behind"):
+    for column in ("group", "name", "changes", "leader", "voters", "joining", "read-only", "behind"):
         table.add_column(column, justify="right" if column in ("group", "changes") else "left", no_wrap=True)
     for row in rows:
         table.add_row(
             str(row.group),
+            escape(row.name),
             str(row.version),
             row.leader or "[red]none[/]",
             escape(" ".join(m.server for m in row.members if m.votes)),

@@ -49,7 +49,10 @@ SINCE: Mapping[type, int] = {
 CONFIGURATION_SINCE = 2
 """The version that brought configurations, which are entries of the log but no commands."""
 
-WORK: Mapping[int, str] = {2: "changes of members, moves of ranges, collection of old versions, comparison of replicas"}
+WORK: Mapping[int, str] = {
+    2: "changes of members, moves of ranges, collection of old versions, comparison of replicas",
+    3: "the founding of groups",
+}
 """What a version brought, for an operator: what waits while a member speaks an older one."""
 
 NEWEST = max(WORK)

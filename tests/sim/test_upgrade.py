@@ -16,7 +16,9 @@ from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim.world import World, run_sim
 from tests.sim.test_membership import begin
 
-OLD = PROTOCOL_VERSION - 1
+OLD, NEWER = 1, 2
+"""Neighbours: the newer one brought most of what there is."""
+
 NAMES = ("span-a", "span-b", "span-c", "span-d")
 
 
@@ -54,13 +56,23 @@ async def upgrade(world: World) -> list[str]:
             assert "wait until" in conditions(cluster) and not collected(cluster)
             (job,) = await move_jobs(client)
             assert job.state is JobState.COPYING and "version 2" in job.message, job
-        config.versions[name] = PROTOCOL_VERSION
+        config.versions[name] = NEWER
         world.crash(name)
         world.restart(name)
     await asyncio.sleep(6)
     assert [job.state for job in await move_jobs(client)] == [JobState.DONE]
     assert "span-d" in " ".join((await admin.add_reader(1, "span-d")).learners)
-    assert collected(cluster) and not conditions(cluster)
+    assert collected(cluster)
+    for version in range(NEWER, PROTOCOL_VERSION):
+        if not cluster.unknown:
+            assert f"version {PROTOCOL_VERSION} of the protocol is needed" in conditions(cluster)
+        for name in NAMES:
+            config.versions[name] = version + 1
+            world.crash(name)
+            world.restart(name)
+            await asyncio.sleep(1)
+    await asyncio.sleep(2)
+    assert not conditions(cluster)
     await load.check()
     return cluster.unknown
 
@@ -80,7 +92,7 @@ def test_an_entry_that_came_too_early_is_seen(monkeypatch: pytest.MonkeyPatch) -
 async def upgrade_one_by_one(world: World) -> int:
     config = ClusterConfig(groups=2, versions=dict.fromkeys(NAMES[:3], OLD))
     cluster, _, load = await begin(world, config)
-    for version in (PROTOCOL_VERSION, PROTOCOL_VERSION + 1):
+    for version in range(NEWER, PROTOCOL_VERSION + 1):
         for name in cluster.names:
             await asyncio.sleep(3)
             config.versions[name] = version

@@ -33,7 +33,8 @@ def test_a_kind_waits_for_all_members_and_says_for_whom() -> None:
     assert not known(a=2, b=2).allows(BeginMoveCmd, THREE)
     assert "c, which has not said" in known(a=2, b=2).waiting(THREE)
     new = known(a=2, b=3, c=2)
-    assert new.allows(BeginMoveCmd, THREE) and not new.waiting(THREE)
+    assert new.allows(BeginMoveCmd, THREE) and "moves of ranges" not in new.waiting(THREE)
+    assert not known(a=3, b=4, c=3).waiting(THREE)
 
 
 def refusal(versions: Versions, before: Configuration, after: Configuration) -> str:

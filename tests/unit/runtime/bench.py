@@ -18,7 +18,8 @@ from spanstore.paxos.messages import (
     Message,
 )
 from spanstore.placement.range_map import KEY_MAX, Range, RangeMap
-from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.runtime.spanserver import SpanServer
+from spanstore.runtime.topology import Topology
 from spanstore.testing.replicas import EPOCH, FAST, MS
 from spanstore.txn.commands import TxnRef, Write
 

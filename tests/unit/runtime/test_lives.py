@@ -17,7 +17,8 @@ from spanstore.group.requests import Answer, SafeTimeQuery
 from spanstore.paxos.configuration import Configuration
 from spanstore.paxos.messages import NO_BALLOT, Accept, Ballot, Message, Prepare, Removed
 from spanstore.placement.range_map import KEY_MAX, KEY_MIN, Range, RangeMap
-from spanstore.runtime.spanserver import SpanServer, Topology
+from spanstore.runtime.spanserver import SpanServer
+from spanstore.runtime.topology import Topology
 
 HOME = "cafe"
 LIFE = f"d#3-{HOME}"
