@@ -27,7 +27,7 @@ from f1server.dist.measures import add_measures
 from f1server.dist.queries import Choice, DistributedQueries
 from f1server.exec.dml import run_dml
 from f1server.exec.duck import Duck, DuckConfig
-from f1server.exec.engine import ColumnInfo, Engine, QueryResult
+from f1server.exec.engine import ColumnInfo, Engine, QueryResult, given
 from f1server.exec.rowwise import RowEvaluator
 from f1server.exec.show import show, text_result
 from f1server.exec.spill import spill_folder
@@ -274,12 +274,14 @@ class SqlRunner:
         bound = query.bound
         if request.kind == "OPTIMISTIC":
             bound = with_locks(bound)
+        if request.writes:
+            bound = replace(bound, direct=None)
         source = StorageSource(reader, self._client, locking=bound.locking)
         result = await self._engine.run_query(bound, source)
         if bound.picks is not None and request.kind in ("OPTIMISTIC", "PESSIMISTIC"):
             # A point read streams from storage; the read set must be complete before it is answered.
             batches = [batch async for batch in result.batches]
-            result.batches = _given(batches)
+            result.batches = given(batches)
         return _Ran(bound, result, choice)
 
     async def _choose(self, request: SqlRequest, query: "_Query") -> Choice:
@@ -424,6 +426,9 @@ class SqlRunner:
                 query=None if bound.query is None else with_locks(bound.query),
                 update=None if bound.update is None else with_locks(bound.update),
             )
+        if request.writes and bound.query is not None:
+            # A few rows of many cannot be read alone where some of them are the transaction's own.
+            bound = replace(bound, query=replace(bound.query, direct=None))
         source = StorageSource(reader, self._client, locking=request.kind == "PESSIMISTIC")
         unique, created_ts = new_id(self._rng), self._clock.sample().tt.latest
 
@@ -447,7 +452,7 @@ class SqlRunner:
             result = done.returning
             answer.columns = tuple(_info(c) for c in result.columns)
             answer.schema = result.arrow_schema
-            answer.batches = _given([batch async for batch in result.batches])
+            answer.batches = given([batch async for batch in result.batches])
         return answer
 
     # ------------------------------------------------------------------ the rest
@@ -570,8 +575,3 @@ def _check_as_of(timestamp: int, now_us: int) -> None:
     if timestamp > now_us + _AHEAD_US:
         text = f"AS OF reads the past; this time is {(timestamp - now_us) / 1e6:,.1f} s ahead"
         raise F1Error(Code.INVALID_ARGUMENT, text)
-
-
-async def _given(batches: Sequence[pa.RecordBatch]) -> Batches:
-    for batch in batches:
-        yield batch

@@ -62,7 +62,7 @@ async def run_dml(
     result = DmlResult(writes, len(writes))
     if bound.returning is not None:
         given = GivenRows(prepared.schema, [after])
-        result.returning = await engine.run_query(replace(bound.returning, picks=None), given)
+        result.returning = await engine.run_query(replace(bound.returning, picks=None, direct=None), given)
     return result
 
 

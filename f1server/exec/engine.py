@@ -17,7 +17,7 @@ from f1server.exec.arrow_types import narrowed, result_type, sql_type
 from f1server.exec.collect import Collector
 from f1server.exec.duck import Connection, Duck
 from f1server.exec.protos import arrow_function, duck_name
-from f1server.exec.source import FieldWanted, KeySpan, Source, TableScan
+from f1server.exec.source import Direct, FieldWanted, KeySpan, Source, TableScan
 from f1server.plan.names import OutColumn
 from f1server.plan.prepare import BoundQuery, PlannedScan
 from f1server.plan.resolve import ProtoFunction
@@ -71,6 +71,8 @@ class Engine:
         """Run a query; the result streams. Raises F1Error."""
         if query.picks is not None:
             return await _point_read(query, source)
+        if query.direct is not None and (found := await _direct_read(query, query.direct, source)) is not None:
+            return found
         connection = await self.inline(self._duck.connection)
         try:
             await self.feed(connection, query.schema, query.scans, query.functions, source)
@@ -265,10 +267,41 @@ def _named(batch: Any, target: Any) -> Any:
 async def _point_read(query: BoundQuery, source: Source) -> QueryResult:
     """Answer a query from the one scan that is its result."""
     (planned,) = query.scans
-    check(query.picks is not None and query.columns is not None, "a point read knows its columns")
-    picks, columns = query.picks or (), query.columns or ()
-    target = _scan_schema(query.schema, planned)
     (stream,) = await source.scan([planned.scan])
+    return _picked(query, query.picks or (), stream)
+
+
+async def _direct_read(query: BoundQuery, direct: Direct, source: Source) -> QueryResult | None:
+    """Answer a query from the rows of its one scan, in the order of their keys; None if there are too many."""
+    (planned,) = query.scans
+    scan = planned.scan
+    if scan.empty:
+        return None
+    if not scan.in_key_order:
+        scan = replace(scan, in_key_order=direct.way, limit=direct.MOST_ROWS + 1, predicates=())
+    (stream,) = await source.scan([scan])
+    rows, batches = 0, []
+    # No more rows than the limit: reading to the end ends the stream.
+    async for batch in stream:
+        batches.append(batch)
+        rows += batch.num_rows
+    if rows > direct.MOST_ROWS:
+        return None
+    return _picked(query, direct.picks, given(batches))
+
+
+async def given(batches: Sequence[Any]) -> AsyncIterator[Any]:
+    """Yield batches that are there."""
+    for batch in batches:
+        yield batch
+
+
+def _picked(query: BoundQuery, picks: Sequence[str], stream: AsyncIterator[Any]) -> QueryResult:
+    """Return columns of the rows of a query's only scan."""
+    (planned,) = query.scans
+    check(query.columns is not None, "a query that only picks knows its columns")
+    columns = query.columns or ()
+    target = _scan_schema(query.schema, planned)
     indices = [planned.names.index(pick) for pick in picks]
     final = pa.schema([(c.name, target.types[i]) for c, i in zip(columns, indices, strict=True)])
     infos, result = result_columns(final, columns)

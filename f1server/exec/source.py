@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from f1server.plan.scans import Bound, FieldWanted, KeySpan, PredicateOp, SimplePredicate, TableScan
+from f1server.plan.scans import Bound, Direct, FieldWanted, KeySpan, PredicateOp, SimplePredicate, TableScan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bound", "FieldWanted", "KeySpan", "PredicateOp", "SimplePredicate", "Source", "TableScan"]
+__all__ = ["Bound", "Direct", "FieldWanted", "KeySpan", "PredicateOp", "SimplePredicate", "Source", "TableScan"]
 
 
 class Source(Protocol):
@@ -19,6 +19,7 @@ class Source(Protocol):
 
         The columns of the batches are those of ``scan.columns``, in that order, with the types of
         :func:`f1server.exec.arrow_types.type_of` (names do not matter). Each row comes once. Spans of the primary key
-        are kept exactly; rows that fail predicates, or lie outside ``index_spans``, are allowed. Raises F1Error.
+        are kept exactly, and so is ``in_key_order``; rows that fail predicates, or lie outside ``index_spans``, are
+        allowed. Raises F1Error.
         """
         ...

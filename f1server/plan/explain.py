@@ -23,6 +23,9 @@ def explain(bound: BoundQuery | BoundDml, why: str = "") -> dict[str, Any]:
         if query.picks is not None:
             operators.append({"operator": "pick", "columns": list(query.picks)})
         else:
+            if query.direct is not None:
+                picked = {"columns": list(query.direct.picks), "at_most": query.direct.MOST_ROWS}
+                operators.append({"operator": "pick", **picked})
             operators.append({"operator": "evaluate", "engine": "duckdb", "sql": query.sql})
         if query.as_of is not None:
             operators.insert(0, {"operator": "as of", "timestamp": query.as_of})

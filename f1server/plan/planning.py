@@ -7,7 +7,7 @@ from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import ElementState, Index, Kind, Schema, Table
 from f1server.plan.conditions import Comparison, Equality, Place
 from f1server.plan.constants import Unfit, evaluate
-from f1server.plan.scans import Bound, FieldWanted, KeySpan, Lookup, PredicateOp, TableScan
+from f1server.plan.scans import Bound, Direct, FieldWanted, KeySpan, Lookup, PredicateOp, TableScan
 from f1server.plan.types import of_path
 from f1server.rows.values import Value
 
@@ -30,8 +30,9 @@ class Shape:
 
     ``limit``: (limit, offset) parameters or constants of a query that takes any rows of its one table. ``simple``:
     WHERE consists of comparisons that have all been collected. ``picks``: relation columns that the select list
-    consists of. ``order``: the columns that ORDER BY consists of, with ``descending`` for all of them, in a limited
-    query of one table whose rows are selected by ``conditions`` comparisons alone, all collected.
+    consists of. ``order``: the columns that ORDER BY consists of, with ``descending`` for all of them, in a
+    query of one table whose rows are selected by ``conditions`` comparisons alone, all collected. ``offset``: it has
+    OFFSET.
     """
 
     simple: bool = False
@@ -40,6 +41,7 @@ class Shape:
     picks: tuple[str, ...] | None = None
     order: tuple[int, ...] = ()
     descending: bool = False
+    offset: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +72,7 @@ class Planning:
     shape: Shape
     limit: int | None = None
     point: bool = False
+    direct: Direct | None = None
     applied: list[str] = field(default_factory=list)
 
     def limiting(self, place: Place) -> set[Place]:

@@ -20,7 +20,7 @@ from f1server.plan.names import COLUMN_META, BaseTable, OutColumn
 from f1server.plan.planning import Planning, Shape, TablePlan, evaluated
 from f1server.plan.resolve import ProtoFunction, Resolver
 from f1server.plan.rules import apply_rules
-from f1server.plan.scans import Lookup, TableScan
+from f1server.plan.scans import Direct, Lookup, TableScan
 
 _SIMPLE_KEYS = frozenset({"expressions", "from_", "where", "kind"})
 _LIMIT_KEYS = _SIMPLE_KEYS - {"where"} | {"limit", "offset"}
@@ -61,8 +61,8 @@ class BoundQuery:
 
     ``sql`` reads the relations of ``scans``; ``bound`` are values for its named parameters. ``columns``: names and
     types of the result, None if only DuckDB knows. ``picks``: the names of the columns of the one scan that are the
-    result, in which case DuckDB is not needed (point read). ``as_of``: the timestamp to read at, or None. ``locking``:
-    SELECT ... FOR UPDATE.
+    result, in which case DuckDB is not needed (point read); ``direct``: likewise, if there are few rows. ``as_of``: the
+    timestamp to read at, or None. ``locking``: SELECT ... FOR UPDATE.
     """
 
     schema: Schema
@@ -75,6 +75,7 @@ class BoundQuery:
     as_of: int | None = None
     locking: bool = False
     now_us: int = 0
+    direct: Direct | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +102,17 @@ class Prepared:
         picks = self.shape.picks if planning.point else None
         as_of = None if self.as_of is None else _timestamp_of(self.as_of, params, now_us)
         return BoundQuery(
-            self.schema, sql, bound, scans, self.functions, self.columns, picks, as_of, self.locking, now_us
+            self.schema,
+            sql,
+            bound,
+            scans,
+            self.functions,
+            self.columns,
+            picks,
+            as_of,
+            self.locking,
+            now_us,
+            planning.direct,
         )
 
     def plan(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> Planning:
@@ -244,13 +255,12 @@ def _shape(
     if not isinstance(query.args["from_"].this, exp.Table) or resolver.functions or resolver.fields:
         return Shape(), None
     limit = _limit_of(query, used)
-    if limit is not None and "order" in used:
-        return _ordered_shape(query), limit
+    picks = _picks(resolver.tables[0], query)
+    if "order" in used and (limit is not None or used <= _SIMPLE_KEYS | {"order"}):
+        return _ordered_shape(query, picks), limit
     if used <= _SIMPLE_KEYS and "where" in used:
-        parts = list(conjuncts(query.args["where"].this))
-        simple = all_comparisons(parts) is not None
-        picks = _picks(resolver.tables[0], query)
-        return Shape(simple, limit is not None, len(parts), picks), limit
+        noted = all_comparisons(list(conjuncts(query.args["where"].this)))
+        return Shape(noted is not None, limit is not None, len(noted or ()), picks), limit
     return Shape(limited=limit is not None), limit
 
 
@@ -265,8 +275,8 @@ def _limit_of(query: exp.Select, used: set[str]) -> tuple[Constant, Constant] | 
     return (count, offset) if count is not None and offset is not None else None
 
 
-def _ordered_shape(query: exp.Select) -> Shape:
-    """Return the shape of a limited query with ORDER BY: of columns in one direction, all rows by comparisons."""
+def _ordered_shape(query: exp.Select, picks: tuple[str, ...] | None) -> Shape:
+    """Return the shape of a query with ORDER BY: of columns in one direction, all rows by comparisons."""
     order: list[int] = []
     directions = set()
     for ordered in query.args["order"].expressions:
@@ -281,7 +291,13 @@ def _ordered_shape(query: exp.Select) -> Shape:
     noted = all_comparisons(parts)
     if len(directions) != 1 or noted is None:
         return Shape()
-    return Shape(conditions=len(noted), order=tuple(order), descending=directions.pop())
+    return Shape(
+        conditions=len(noted),
+        picks=picks,
+        order=tuple(order),
+        descending=directions.pop(),
+        offset="offset" in {key for key, value in query.args.items() if value},
+    )
 
 
 def _picks(base: BaseTable, query: exp.Select) -> tuple[str, ...] | None:

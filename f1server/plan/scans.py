@@ -6,12 +6,13 @@ spans of the primary key are exact.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import Index, Table
 from f1server.rows.values import Value
 
-__all__ = ["Bound", "FieldWanted", "KeySpan", "Lookup", "PredicateOp", "SimplePredicate", "TableScan"]
+__all__ = ["Bound", "Direct", "FieldWanted", "KeySpan", "Lookup", "PredicateOp", "SimplePredicate", "TableScan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +129,16 @@ class TableScan:
         """Are these whole primary keys?"""
         width = len(self.table.key_column_ids)
         return bool(self.spans) and all(len(s.prefix) == width for s in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """The rows of the only scan of a query are its result, if they are few: no more than :data:`MOST_ROWS`.
+
+    ``picks``: the names of the columns of the result, in the order of the primary key (``way`` 1) or its reverse (-1).
+    """
+
+    MOST_ROWS: ClassVar = 256
+
+    picks: tuple[str, ...]
+    way: int = 1

@@ -74,6 +74,8 @@ class MemoryTables:
         if schema is None:
             raise F1Error(Code.INTERNAL, "a memory source needs a schema")
         found = list(self._matching(schema, scan))
+        if scan.in_key_order < 0:
+            found.reverse()
         if scan.limit is not None:
             found = found[: scan.limit]
         for start in range(0, len(found), self.batch_rows):

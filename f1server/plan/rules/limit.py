@@ -22,13 +22,13 @@ def apply(planning: Planning) -> None:
     plan = planning.tables[0]
     if planning.shape.limited:
         plan.scan = replace(plan.scan, limit=planning.limit)
-    elif planning.shape.order and planning.limit <= _MOST_IN_ORDER and _is_key_order(planning, plan):
+    elif planning.shape.order and planning.limit <= _MOST_IN_ORDER and is_key_order(planning, plan):
         way = -1 if planning.shape.descending else 1
         plan.scan = replace(plan.scan, limit=planning.limit, in_key_order=way, predicates=())
 
 
-def _is_key_order(planning: Planning, plan: TablePlan) -> bool:
-    """Tell whether the rows wanted are the first ones of one span of the primary key.
+def is_key_order(planning: Planning, plan: TablePlan) -> bool:
+    """Tell whether the rows wanted are those of one span of the primary key, or its first ones, in its order.
 
     That is so if equalities fix the first key parts, bounds limit the next one, no other condition is there, and ORDER
     BY names the parts that follow those that are fixed.

@@ -10,6 +10,8 @@ import pytest
 
 import f1
 from f1common.errors import Code
+from f1server.exec import engine
+from f1server.plan.scans import Direct
 from f1server.testing.database import Database, with_database
 from f1server.txn import source
 
@@ -80,6 +82,47 @@ def test_the_first_rows_in_key_order(kind: str) -> None:
                         sql = f"SELECT A, B, N, V FROM Kid {ordered(where, way)} LIMIT {limit} OFFSET {offset}"
                         found = await (await tx.execute(sql)).fetchall()
                         assert found == wanted[offset:][:limit], (where, way, limit, offset)
+
+    with_database(body, *DDL)
+
+
+@pytest.mark.parametrize("most", [3, 256])
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic", "snapshot", "writing"])
+def test_few_rows_in_a_range_of_keys_are_the_answer_as_they_are(
+    kind: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without DuckDB if they are few; the same rows in the same order as with it."""
+    monkeypatch.setattr(Direct, "MOST_ROWS", most)
+    picked: list[bool] = []
+    direct_read = engine._direct_read
+
+    async def noted(*arguments: Any) -> Any:
+        found = await direct_read(*arguments)
+        picked.append(found is not None)
+        return found
+
+    monkeypatch.setattr(engine, "_direct_read", noted)
+
+    async def body(db: Database) -> None:
+        rng = random.Random(9)
+        kids = await fill(db, rng)
+        if kind == "snapshot":
+            await asyncio.sleep(2)  # simulated: until the global safe time has passed the rows
+        async with db.conn.transaction("optimistic" if kind == "writing" else kind) as tx:
+            if kind == "writing":
+                await tx.delete("Kid", [dict(zip("ABN", kids[0][:3], strict=True))])
+                kids = kids[1:]
+            for name, (where, holds, _, _) in SHAPES.items():
+                wanted = sorted(filter(holds, kids), key=lambda k: k[:3])
+                rows = f"SELECT N, A, V AS A2, B FROM Kid {'WHERE ' + where if where else ''}"
+                shown = [(n, a, v, b) for a, b, n, v in wanted]
+                assert sorted(await (await tx.execute(rows)).fetchall()) == sorted(shown), name
+                assert await (await tx.execute(f"{rows} ORDER BY A, B, N")).fetchall() == shown, name
+                assert await (await tx.execute(f"{rows} ORDER BY A DESC, B DESC, N DESC")).fetchall() == shown[::-1]
+                assert await (await tx.execute(f"{rows} ORDER BY A, B, N LIMIT 3")).fetchall() == shown[:3], name
+                by_b = await (await tx.execute(f"{rows} ORDER BY B DESC, A, N")).fetchall()
+                assert [row[3] for row in by_b] == sorted((row[3] for row in shown), reverse=True), name
+        assert set(picked) == (set() if kind == "writing" else {False, True} if most == 3 else {True})
 
     with_database(body, *DDL)
 
