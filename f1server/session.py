@@ -13,6 +13,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.readable import forms_at
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Column, Schema
 from f1server.catalog.store import SchemaStore
@@ -193,6 +194,7 @@ class Frontend:
             timestamp = leased.checked(await self.read_timestamp(txn.kind))
         if timestamp < schema.commit_ts and (request.timestamp or txn.kind == pb.SNAPSHOT):
             schema = await self._store.at(schema, timestamp)
+        schema = forms_at(schema, timestamp)
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(

@@ -32,6 +32,7 @@ from f1server.catalog.statements import (
     AlterTable,
     AlterView,
     CheckDef,
+    CreateTable,
     DropColumn,
     DropConstraint,
     DropDefault,
@@ -43,6 +44,7 @@ from f1server.catalog.statements import (
     SetDefault,
     SetNotNull,
     SetOptions,
+    SetPrimaryKey,
     SetTracked,
     TableAction,
     UniqueDef,
@@ -116,6 +118,8 @@ def _apply(work: WorkingSchema, table: Table, action: TableAction) -> None:
             _drop_constraint(work, table, action)
         case SetOptions():
             _set_options(work, table, action)
+        case SetPrimaryKey():
+            _set_primary_key(work, table, action)
         case _:
             assert_never(action)
 
@@ -217,6 +221,39 @@ def _set_options(work: WorkingSchema, table: Table, action: SetOptions) -> None:
     cascade = table.cascade if action.cascade is None else action.cascade
     untracked = table.untracked if action.untracked is None else action.untracked
     work.put(replace(table, cascade=cascade, untracked=untracked))
+
+
+def _set_primary_key(work: WorkingSchema, table: Table, action: SetPrimaryKey) -> None:
+    """Give a table another place: its rows get other keys. Local indexes become global ones if they cannot stay."""
+    parent = tables.located(action.at, lambda: work.schema.table(action.parent)) if action.parent else None
+    by_name = visible_by_name(table)
+    key = tables.find_columns(table.name, action.at, action.key, by_name, "the primary key")
+    form = CreateTable(table.name, key=action.key, parent=action.parent, at=action.at, parent_key=action.parent_key)
+    tables.check_key(form, parent, key)
+    if parent is not None and len(work.schema.ancestors(parent)) >= tables.MAX_DEPTH:
+        raise action.at.error(Code.INVALID_ARGUMENT, f"tables are interleaved at most {tables.MAX_DEPTH} deep")
+    if parent is not None and table in work.schema.ancestors(parent):
+        raise action.at.error(Code.INVALID_ARGUMENT, f"{parent.name} is {table.name}, or interleaved in it")
+    key_ids = tuple(column.id for column in key)
+    moved = replace(
+        table,
+        parent_id=parent.id if parent is not None else 0,
+        key_column_ids=key_ids,
+        cascade=action.cascade,
+        columns=tuple(tables.required(c) if c.id in key_ids else c for c in table.columns),
+    )
+    work.put(moved)
+    root_width = len(work.schema.root(moved).key_column_ids)
+    root_key = [(i, ()) for i in key_ids[:root_width]]
+    indexes = tuple(
+        replace(
+            index,
+            local=index.local and [(p.column_id, p.path) for p in index.parts[:root_width]] == root_key,
+            storing=tuple(i for i in index.storing if i not in key_ids),
+        )
+        for index in table.indexes
+    )
+    work.put(replace(moved, indexes=indexes))
 
 
 # Renames.

@@ -25,6 +25,7 @@ from f1server.catalog.statements import (
     SetDefault,
     SetNotNull,
     SetOptions,
+    SetPrimaryKey,
     SetTracked,
     TableAction,
 )
@@ -92,10 +93,20 @@ class AlterParser(ElementParser):
         if self.accept("SET"):
             if self.accept("ON"):
                 return [SetOptions(cascade=self.on_delete(), at=at)]
+            if self.accept("PRIMARY", "KEY"):
+                return [self._set_primary_key(at)]
             return [SetOptions(untracked=self.options("or ON DELETE after SET"), at=at)]
         if self.sees("RENAME"):
             raise self.wrong("RENAME stands alone in ALTER TABLE: write one statement for each")
         raise self.wrong("expected ADD, DROP, ALTER, RENAME or SET")
+
+    def _set_primary_key(self, at: Position) -> SetPrimaryKey:
+        key = self.names_in_parentheses("the columns of the primary key")
+        if not self.accept("INTERLEAVE"):
+            return SetPrimaryKey(key, at=at)
+        parts = TableParts()
+        self.interleave(parts)
+        return SetPrimaryKey(key, parts.parent, parts.parent_key, parts.cascade, at)
 
     def _add(self) -> list[TableAction]:
         parts, at = TableParts(), self.here()

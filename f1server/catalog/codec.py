@@ -93,6 +93,10 @@ def _table_to_pb(table: Table) -> pb.Table:
         state=int(table.state),  # type: ignore[arg-type]
         untracked=table.untracked,
         dual=table.dual,
+        mirror_of=table.mirror_of,
+        readable_from=table.readable_from,
+        anchor_id=table.anchor_id,
+        anchor_column_ids=table.anchor_column_ids,
     )
 
 
@@ -121,6 +125,10 @@ def _table_from_pb(message: pb.Table) -> Table:
         state=ElementState(message.state),
         untracked=message.untracked,
         dual=tuple(message.dual),
+        mirror_of=message.mirror_of,
+        readable_from=message.readable_from,
+        anchor_id=message.anchor_id,
+        anchor_column_ids=tuple(message.anchor_column_ids),
     )
 
 

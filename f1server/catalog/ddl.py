@@ -137,7 +137,7 @@ class _Parser(AlterParser):
             comma = self.accept(",")
             at = self.here()
             if self.accept("INTERLEAVE"):
-                self._interleave(parts)
+                self.interleave(parts)
             elif self.accept("PRIMARY", "KEY"):
                 self.set_key(parts, self.names_in_parentheses("the columns of the primary key"), at)
             elif self.accept("WITH"):
@@ -149,14 +149,6 @@ class _Parser(AlterParser):
                 raise self.wrong("expected INTERLEAVE IN PARENT")
             else:
                 return
-
-    def _interleave(self, parts: TableParts) -> None:
-        self.expect("IN", "after INTERLEAVE")
-        self.expect("PARENT", "after INTERLEAVE IN")
-        parts.parent = self.relation("the name of the parent table")
-        parts.parent_key = self.names_in_parentheses("the columns of the parent's key") if self.sees("(") else ()
-        if self.accept("ON"):
-            parts.cascade = self.on_delete()
 
     # ------------------------------------------------------------------ indexes, views, DROP
 

@@ -145,6 +145,15 @@ class ElementParser(Cursor):
         self.expect(")", "after the options")
         return untracked
 
+    def interleave(self, parts: TableParts) -> None:
+        """Read what follows INTERLEAVE."""
+        self.expect("IN", "after INTERLEAVE")
+        self.expect("PARENT", "after INTERLEAVE IN")
+        parts.parent = self.relation("the name of the parent table")
+        parts.parent_key = self.names_in_parentheses("the columns of the parent's key") if self.sees("(") else ()
+        if self.accept("ON"):
+            parts.cascade = self.on_delete()
+
     def on_delete(self) -> bool:
         """Read ``DELETE CASCADE`` or ``DELETE NO ACTION`` after ON and return whether it cascades."""
         self.expect("DELETE", "after ON")

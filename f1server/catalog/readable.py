@@ -2,30 +2,36 @@
 
 from dataclasses import replace
 
-from f1server.catalog.schema import ElementState, Schema
+from f1server.catalog.schema import ElementState, Schema, Table
 
-__all__ = ["readable_at", "readable_from"]
+__all__ = ["forms_at", "readable_at", "readable_from"]
 
 
 def readable_from(before: Schema, after: Schema, now_us: int) -> Schema:
     """Return ``after`` with indexes that became public marked as readable from ``now_us`` on: when they were filled.
 
-    At an older timestamp the entries of some rows are missing, and a query by the index would miss these rows.
+    At an older timestamp the entries of some rows are missing, and a query by the index would miss these rows. It is
+    the same with rows of a table that was moved.
     """
     public = {i.id for table in before.tables for i in table.indexes if i.state is ElementState.PUBLIC}
-    known = {table.id for table in before.tables}
     tables = []
     for table in after.tables:
+        known = before.by_id.get(table.id)
         fresh = {i.id for i in table.indexes if i.state is ElementState.PUBLIC and i.id not in public}
-        if fresh and table.id in known:
+        if fresh and known is not None:
             marked = tuple(replace(i, readable_from=now_us) if i.id in fresh else i for i in table.indexes)
             table = replace(table, indexes=marked)
+        if known is not None and known.state < table.state is ElementState.PUBLIC and table.mirror_of in after.by_id:
+            table = replace(table, readable_from=now_us)
         tables.append(table)
     return replace(after, tables=tuple(tables))
 
 
 def readable_at(schema: Schema, timestamp: int) -> Schema:
-    """Return the schema as a snapshot at ``timestamp`` is read: without indexes that were not filled then. 0: now."""
+    """Return the schema as a snapshot at ``timestamp`` is read: without indexes that were not filled then. 0: now.
+
+    A table that was moved later is read in its old form as long as that is known, and then no more.
+    """
     if not timestamp or schema.indexes_since <= timestamp:
         return schema
     tables = [
@@ -38,4 +44,20 @@ def readable_at(schema: Schema, timestamp: int) -> Schema:
         )
         for table in schema.tables
     ]
-    return replace(schema, tables=tuple(tables))
+    return forms_at(replace(schema, tables=tuple(tables)), timestamp)
+
+
+def forms_at(schema: Schema, timestamp: int) -> Schema:
+    """Return the schema with each table that moves in the form in which a snapshot at ``timestamp`` has it. 0: now."""
+    if not timestamp or all(table.readable_from <= timestamp for table in schema.tables):
+        return schema
+    return replace(schema, tables=tuple(_form_at(schema, table, timestamp) for table in schema.tables))
+
+
+def _form_at(schema: Schema, table: Table, timestamp: int) -> Table:
+    other = schema.forms.get(table.id)
+    if table.state is ElementState.PUBLIC and table.readable_from > timestamp:
+        return replace(table, state=ElementState.WRITE_ONLY)
+    if other is not None and other.state is ElementState.PUBLIC and other.readable_from > timestamp:
+        return replace(table, state=ElementState.PUBLIC)
+    return table

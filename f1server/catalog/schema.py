@@ -152,6 +152,13 @@ class Table:
     untracked: bool = False
     dual: tuple[int, ...] = ()
     """The columns that the row's default lock covers although a lock column does, too: their coverage is changing."""
+    mirror_of: int = 0
+    """The id of the table whose place this one takes, or took: the same rows under another parent or primary key."""
+    readable_from: int = field(default=0, compare=False)
+    """The timestamp from which on all rows are in this form of the table, in microseconds since 1970."""
+    anchor_id: int = 0
+    anchor_column_ids: tuple[int, ...] = ()
+    """Root and columns by which commits are named, as in the first form of a table that was moved; 0: its own."""
 
     @cached_property
     def by_id(self) -> dict[int, Column]:
@@ -215,8 +222,9 @@ class Schema:
 
     @cached_property
     def indexes_since(self) -> int:
-        """From when on all indexes can be read, in microseconds since 1970."""
-        return max((index.readable_from for table in self.tables for index in table.indexes), default=0)
+        """From when on all tables and indexes can be read, in microseconds since 1970."""
+        indexes = (index.readable_from for table in self.tables for index in table.indexes)
+        return max(*(table.readable_from for table in self.tables), *indexes, 0, 0)
 
     @cached_property
     def by_id(self) -> dict[int, Table]:
@@ -237,8 +245,19 @@ class Schema:
         """Return a public table. Raises NOT_FOUND, with a near miss if there is one."""
         found = self.by_name.get(name.lower())
         if found is None:
+            if any(t.name.lower() == name.lower() and t.readable_from for t in self.tables):
+                text = (
+                    f"table {name} was moved to another parent or primary key since the transaction began; run it again"
+                )
+                raise F1Error(Code.ABORTED, text, retryable=True, details={"table": name})
             raise _unknown("table", name, name, [t.name for t in self.tables])
         return found
+
+    @cached_property
+    def forms(self) -> dict[int, Table]:
+        """Of a table that is moving, by the id of each of its two forms: the other one."""
+        pairs = [(t, self.by_id[t.mirror_of]) for t in self.tables if t.mirror_of in self.by_id]
+        return {one.id: other for pair in pairs for one, other in (pair, pair[::-1])}
 
     def ancestors(self, table: Table) -> tuple[Table, ...]:
         """Return the path from the root table down to ``table``, both included."""

@@ -360,6 +360,17 @@ class SetOptions:
     at: Position = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class SetPrimaryKey:
+    """SET PRIMARY KEY, with or without INTERLEAVE IN PARENT: the table moves. ``parent_key`` as in CreateTable."""
+
+    key: tuple[str, ...]
+    parent: str = ""
+    parent_key: tuple[str, ...] = ()
+    cascade: bool = False
+    at: Position = field(default=NOWHERE, compare=False)
+
+
 ColumnAction = AlterColumnType | SetNotNull | DropNotNull | SetDefault | DropDefault | SetTracked
 """What ALTER COLUMN does to one column."""
 
@@ -376,6 +387,7 @@ TableAction = (
     | AlterLock
     | DropConstraint
     | SetOptions
+    | SetPrimaryKey
 )
 
 

@@ -99,10 +99,10 @@ def build_table(schema: Schema, statement: CreateTable, table_id: int, new_id: N
         key, hidden = _hidden_key(statement, parent, by_name, new_id)
         columns.append(hidden)
     else:
-        key = _find_columns(statement.name, statement.at, statement.key, by_name, "the primary key")
-    _check_key(statement, parent, key)
+        key = find_columns(statement.name, statement.at, statement.key, by_name, "the primary key")
+    check_key(statement, parent, key)
     key_ids = tuple(column.id for column in key)
-    columns = [_required(c) if c.id in key_ids else c for c in columns]
+    columns = [required(c) if c.id in key_ids else c for c in columns]
     return Table(
         id=table_id,
         name=statement.name,
@@ -146,7 +146,8 @@ def build_column(schema: Schema, definition: ColumnDef, new_id: NewId) -> Column
     )
 
 
-def _required(column: Column) -> Column:
+def required(column: Column) -> Column:
+    """Return the column with NOT NULL."""
     return replace(column, not_null=True)
 
 
@@ -160,9 +161,10 @@ def _refuse_twins(names: Sequence[tuple[str, Position]], what: str, where: str =
         seen.add(name.lower())
 
 
-def _find_columns(
+def find_columns(
     table: str, at: Position, names: Sequence[str], by_name: Mapping[str, Column], where: str
 ) -> list[Column]:
+    """Return columns by name. Raises F1Error NOT_FOUND, INVALID_ARGUMENT for one that is named twice."""
     for name in names:
         if name.lower() not in by_name:
             raise at.error(Code.NOT_FOUND, f"{where} names {name}, which is no column of {table}")
@@ -199,7 +201,8 @@ def _names_of_parent_key(statement: CreateTable, parent: Table) -> list[str]:
     return names
 
 
-def _check_key(statement: CreateTable, parent: Table | None, key: Sequence[Column]) -> None:
+def check_key(statement: CreateTable, parent: Table | None, key: Sequence[Column]) -> None:
+    """Raise F1Error INVALID_ARGUMENT for what can be no primary key, or none of a table below ``parent``."""
     if len(key) > MAX_KEY_COLUMNS:
         raise statement.at.error(Code.INVALID_ARGUMENT, f"a primary key has at most {MAX_KEY_COLUMNS} columns")
     for column in key:
@@ -309,7 +312,7 @@ def build_lock(
     refuse_reserved(definition.name, definition.at)
     if definition.name.lower() in by_name:
         raise definition.at.error(Code.INVALID_ARGUMENT, f"the lock {definition.name} has the name of a column")
-    columns = _find_columns(table, definition.at, definition.columns, by_name, f"the lock {definition.name}")
+    columns = find_columns(table, definition.at, definition.columns, by_name, f"the lock {definition.name}")
     for column in columns:
         if column.id in key_ids:
             raise definition.at.error(Code.INVALID_ARGUMENT, f"{column.name} is part of the key, which never changes")

@@ -9,11 +9,12 @@ from f1server.catalog.schema import Index, Schema, Table
 from f1server.check.findings import Example, Finding, Kind, Suspect
 from f1server.rows.images import describe, describe_key
 from f1server.rows.keys import IndexLayout, index_layout, row_key
+from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.rowcodec import decode_row_value
 from f1server.rows.values import Row, Value
 from spanstore.client import Version
 
-__all__ = ["EntryBatch", "Found", "StoredKey", "claims", "entries_of", "owner_of", "row_in", "unreadable"]
+__all__ = ["EntryBatch", "Found", "StoredKey", "claims", "entries_of", "owner_of", "row_in", "suspect_in", "unreadable"]
 
 Found = Mapping[bytes, Version | None]
 """What the storage tier holds under keys that were asked for."""
@@ -55,12 +56,15 @@ class EntryBatch:
 
     def add(self, table: Table, index: Index, stored: StoredKey) -> None:
         """Take in an entry."""
-        where = index_layout(self._schema, table, index)
+        self.add_in(index_layout(self._schema, table, index), stored)
+
+    def add_in(self, where: IndexLayout, stored: StoredKey) -> None:
+        """Take in an entry of an index, or a row of a mirror, which is one of all columns."""
         try:
             values, owner = where.split(stored.key, stored.value)
-            owner_key = row_key(self._schema, table, owner)
+            owner_key = row_key(self._schema, where.table, owner)
         except F1Error as error:
-            self.findings.append(unreadable(table.name, index.name, stored.key, error))
+            self.findings.append(unreadable(where.table.name, where.index.name, stored.key, error))
             return
         self._entries.append(_Owned(where, stored, values, owner, owner_key))
 
@@ -79,10 +83,26 @@ class EntryBatch:
             return None  # the row itself is reported
         if stored.key not in expected:
             return _wrong(Kind.WRONG_ENTRY, entry, "the row has other values")
-        if expected[stored.key][0] != stored.value:
+        if expected[stored.key][0] != where.told(stored.value):
             there, wanted = _stored(where, stored.value), _row_values(where, row)
             return _wrong(Kind.WRONG_ENTRY, entry, f"it stores {there}, the row has {wanted}")
+        return _judge_locks(entry, where, found) if isinstance(where, MirrorLayout) else None
+
+
+def _judge_locks(entry: _Owned, where: MirrorLayout, found: Found) -> Finding | None:
+    """Hold the locks of a row of a mirror against those of its other form, which is there."""
+    version = found[entry.owner_key]
+    if version is None or version.value is None:
         return None
+    try:
+        own, other = decode_row(entry.stored.value), decode_row(version.value)
+        different = where.other_locks(own, entry.stored.ts, other, version.ts)
+    except F1Error:
+        return None  # the row itself is reported
+    if not different:
+        return None
+    names = ", ".join(where.table.by_id[i].name for i in different)
+    return _wrong(Kind.LOCK, entry, f"its locks and those of the row tell other times of the last change of {names}")
 
 
 def entries_of(
@@ -132,10 +152,17 @@ def unreadable(table: str, element: str, key: bytes, error: F1Error) -> Finding:
 
 def _wrong(kind: Kind, entry: _Owned, what: str) -> Finding:
     where = entry.where
-    suspect = Suspect(where.table.id, where.index.id, entry_key=entry.stored.key)
+    suspect = suspect_in(where, entry_key=entry.stored.key)
     key = describe_key(where.table, entry.owner)
     text = f"entry {_values(where, entry.values)} of this row: {what}"
     return Finding(kind, where.table.name, where.index.name, Example(key, text), suspect)
+
+
+def suspect_in(where: IndexLayout, *, entry_key: bytes = b"", row_key: bytes = b"") -> Suspect | None:
+    """Return what is to be looked at again, to repair an entry; None for rows of a mirror, which nobody repairs."""
+    if isinstance(where, MirrorLayout):
+        return None
+    return Suspect(where.table.id, where.index.id, entry_key=entry_key, row_key=row_key)
 
 
 def _values(where: IndexLayout, values: Sequence[Value]) -> str:

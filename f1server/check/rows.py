@@ -15,13 +15,14 @@ from f1common.encoding.values import Date, Timestamp
 from f1common.errors import F1Error
 from f1server.catalog.schema import Column, ElementState, Index, Schema, Table
 from f1server.catalog.schema import Kind as Type
-from f1server.check.entries import EntryBatch, Found, StoredKey, claims, entries_of, owner_of, unreadable
-from f1server.check.findings import Example, Finding, Kind, Suspect
+from f1server.check.entries import EntryBatch, Found, StoredKey, claims, entries_of, owner_of, suspect_in, unreadable
+from f1server.check.findings import Example, Finding, Kind
 from f1server.rows.constraints import Reference, reference_of
 from f1server.rows.images import Image, describe, describe_key
 from f1server.rows.keys import IndexLayout, index_layout, row_key, split_row_key
 from f1server.rows.layout import HISTORY_ID, LOCAL_INDEX_BASE, layout, of_schema
 from f1server.rows.locks import DEFAULT_LOCK
+from f1server.rows.mirrors import mirror_layout
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Row, Value
 
@@ -139,6 +140,7 @@ class RowBatch:
         self._check_columns(checked, cells)
         self._check_locks(checked, cells, stored.ts)
         self._expect_entries(checked)
+        self._check_mirror(checked, stored)
         image = Image(table, key_values, stored.key, None, None, None, row)
         for foreign in layout(self._schema, table).foreign_keys:
             if foreign.state is ElementState.PUBLIC and (reference := reference_of(self._schema, image, foreign)):
@@ -154,8 +156,10 @@ class RowBatch:
 
     def _check_parent(self, checked: CheckedRow) -> None:
         above = self._lineage_of(checked.key)
-        parent = layout(self._schema, checked.table).parent
-        if parent is not None:
+        where = layout(self._schema, checked.table)
+        parent = where.parent
+        # Rows of a mirror that nobody enters rows into any more do not keep their parents.
+        if parent is not None and not (where.is_mirror and checked.table.state is ElementState.DELETE_ONLY):
             key = row_key(self._schema, parent, checked.key_values[: len(parent.key_column_ids)])
             if key not in above:
                 # A part may begin below the parent, whose key comes before all of it.
@@ -194,10 +198,21 @@ class RowBatch:
             except F1Error as error:
                 self._find(Kind.UNREADABLE, checked, index.name, f"the row can have no entry: {error.message}")
                 continue
-            if index.state is ElementState.PUBLIC:
+            # The form that a moving table had stays whole, and its indexes do, as long as it is written to.
+            if index.state is ElementState.PUBLIC and checked.table.state >= ElementState.WRITE_ONLY:
                 self._expected += [
                     _Expected(checked, where, key, contended) for key, (_, contended) in expected.items()
                 ]
+
+    def _check_mirror(self, checked: CheckedRow, stored: StoredKey) -> None:
+        """Take a row of a mirror for an entry of the other form's row; one that was public has all of them."""
+        table, other = checked.table, self._schema.forms.get(checked.table.id)
+        mirror = layout(self._schema, table).mirror
+        if mirror is not None and table.mirror_of == mirror.id and mirror.state is ElementState.WRITE_ONLY:
+            where = mirror_layout(self._schema, table, mirror)
+            self._expected += [_Expected(checked, where, key, True) for key in where.keys(checked.row, ())]
+        elif other is not None and layout(self._schema, table).is_mirror:
+            self.entries.add_in(mirror_layout(self._schema, other, table), stored)
 
     def _find(self, kind: Kind, checked: CheckedRow, element: str, text: str) -> None:
         self.findings.append(Finding(kind, checked.table.name, element, Example(checked.shown, text)))
@@ -231,7 +246,7 @@ class RowBatch:
 
     def _judge_expected(self, entry: _Expected, found: Found) -> Finding | None:
         checked, index = entry.of, entry.where.index
-        suspect = Suspect(checked.table.id, index.id, row_key=checked.key)
+        suspect = suspect_in(entry.where, row_key=checked.key)
         if not _is_there(found, entry.key):
             example = Example(checked.shown, "the row has no entry")
             return Finding(Kind.MISSING_ENTRY, checked.table.name, index.name, example, suspect)

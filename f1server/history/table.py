@@ -30,7 +30,7 @@ from f1common.errors import F1Error
 from f1server.catalog.schema import Column, ColumnType, Kind, Schema, Table
 from f1server.rows import protofields
 from f1server.rows.changes import Change, ChangeBatch, ChangeKind
-from f1server.rows.layout import HISTORY_ID, of_schema
+from f1server.rows.layout import HISTORY_ID, layout, of_schema
 from f1server.rows.values import Row, Value
 
 PREFIX = "ChangeHistory_"
@@ -72,7 +72,8 @@ def with_history(schema: Schema) -> Schema:
     """Return the schema as queries see it: with a history table for each root table that has none of that name."""
 
     def make() -> Schema:
-        roots = [t for t in schema.tables if not t.parent_id and f"{PREFIX}{t.name}".lower() not in schema.by_name]
+        shown = [t for t in schema.tables if not layout(schema, t).is_mirror]
+        roots = [t for t in shown if not t.parent_id and f"{PREFIX}{t.name}".lower() not in schema.by_name]
         return replace(schema, tables=(*schema.tables, *(history_table(root) for root in roots)))
 
     return of_schema(schema, "with history", make)

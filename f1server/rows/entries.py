@@ -18,6 +18,7 @@ from f1server.catalog.schema import ElementState, Index, Schema
 from f1server.rows.images import Image, describe
 from f1server.rows.keys import IndexLayout, index_layout, row_key
 from f1server.rows.layout import layout
+from f1server.rows.mirrors import MirrorLayout, mirror_layout
 from f1server.rows.values import Row
 from spanstore.client import Version, Write
 
@@ -33,6 +34,8 @@ class Entry:
     image: Image
     contended: bool
     value: bytes = b""
+    offsets: tuple[int, ...] = ()
+    """Where the commit timestamp is to stand in the value."""
 
 
 @dataclass(slots=True)
@@ -48,17 +51,26 @@ class Entries:
     _fresh: set[bytes] = field(default_factory=set)
 
     def add(self, image: Image) -> None:
-        """Take in a changed row."""
+        """Take in a changed row, and what it means for the other form of its table, if that is moving."""
+        self._add(image)
+        mirror = layout(self.schema, image.table).mirror
+        if mirror is not None:
+            where = mirror_layout(self.schema, image.table, mirror)
+            self._compare(where, image, _of_mirror(where, image, image.before), _of_mirror(where, image, image.now))
+            for shadow in where.shadows(image):
+                self._add(shadow)
+
+    def _add(self, image: Image) -> None:
         for index in layout(self.schema, image.table).indexes:
             where = index_layout(self.schema, image.table, index)
-            settled = index.state is ElementState.PUBLIC or index.state is ElementState.DELETE_ONLY
+            settled = where.state is ElementState.PUBLIC or where.state is ElementState.DELETE_ONLY
             kept = image.before is not None and image.now is not None and not image.renewed
             if settled and kept and image.assigned.isdisjoint(where.columns):
                 continue
             self._compare(where, image, _of(where, image, image.before), _of(where, image, image.now))
 
     def _compare(self, where: IndexLayout, image: Image, old: dict[bytes, Entry], new: dict[bytes, Entry]) -> None:
-        state = where.index.state
+        state = where.state
         for key, entry in old.items():
             after = new.get(key)
             if after is None or (state is ElementState.DELETE_ONLY and after.value != entry.value):
@@ -81,7 +93,7 @@ class Entries:
         """Work out :attr:`reads`, when all rows have been added."""
         for key in self._fresh:
             # In a public index the row that gave the entry up is known to have held it.
-            if key not in self.gone or self.puts[key].where.index.state is not ElementState.PUBLIC:
+            if key not in self.gone or self.puts[key].where.state is not ElementState.PUBLIC:
                 self.reads.add(key)
 
     def verify(self, read: ReadKey) -> None:
@@ -105,7 +117,7 @@ class Entries:
 
     def writes(self, read: ReadKey) -> list[Write]:
         """Return the storage writes, after :meth:`verify`."""
-        found = [Write(key, entry.value) for key, entry in self.puts.items()]
+        found = [Write(key, entry.value, value_offsets=entry.offsets) for key, entry in self.puts.items()]
         for key, entry in self.gone.items():
             if key not in self.puts and self._is_own(key, entry, read):
                 found.append(Write(key, None))
@@ -117,7 +129,7 @@ class Entries:
         stored = read(key)
         if stored is None or stored.value is None:
             # Whoever fills the index from older rows is to find that the key has changed since.
-            return entry.where.index.state is not ElementState.PUBLIC
+            return entry.where.state is not ElementState.PUBLIC
         return entry.where.split(key, stored.value)[1] == entry.image.key_values
 
 
@@ -127,6 +139,14 @@ def _of(where: IndexLayout, image: Image, row: Row | None) -> dict[bytes, Entry]
     value = where.value(row, image.key_values)
     keys = where.keys(row, image.key_values)
     return {key: Entry(where, image, contended, value) for key, contended in keys.items()}
+
+
+def _of_mirror(where: MirrorLayout, image: Image, row: Row | None) -> dict[bytes, Entry]:
+    if row is None:
+        return {}
+    value, offsets = where.row_value(image) if row is image.now else (b"", ())
+    keys = where.keys(row, image.key_values)
+    return {key: Entry(where, image, contended, value, offsets) for key, contended in keys.items()}
 
 
 def predicted_reads(schema: Schema, image: Image, row: Row) -> set[bytes]:

@@ -258,6 +258,15 @@ def storage_write(image: Image) -> Write:
     return Write(image.key, value, value_offsets=offsets)
 
 
+def updated_cells(image: Image, cells: Mapping[int, Cell], version_ts: int) -> dict[int, Cell]:
+    """Return all cells of the new version of a row that had ``cells`` in its version of ``version_ts``."""
+    now = image.now or {}
+    set_locks, drop = locks.locks_of_update(image.table, cells, version_ts, image.assigned)
+    changes: dict[int, Cell] = {i: v for i in image.assigned if (v := now[i]) is not None}
+    drop |= {i for i in image.assigned if now[i] is None}
+    return {i: cell for i, cell in {**cells, **changes, **set_locks}.items() if i not in drop}
+
+
 def missing_row(table: Table, key_values: tuple[Value, ...]) -> F1Error:
     """Return the error that there is no such row."""
     key = describe_key(table, key_values)

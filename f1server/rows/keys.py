@@ -20,7 +20,7 @@ from functools import cached_property
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Index, IndexPart, Schema, Table
+from f1server.catalog.schema import ElementState, Index, IndexPart, Schema, Table
 from f1server.rows import protofields
 from f1server.rows.layout import LOCAL_INDEX_BASE, TableLayout, layout, of_schema
 from f1server.rows.values import Value
@@ -176,6 +176,11 @@ class IndexLayout:
         return frozenset(part.column_id for part in self.index.parts) | frozenset(self.index.storing)
 
     @property
+    def state(self) -> ElementState:
+        """How far the entries exist: no further than the rows."""
+        return min(self.index.state, self.table.state)
+
+    @property
     def code(self) -> int:
         """The element that marks the entries."""
         return LOCAL_INDEX_BASE + self.index.id
@@ -227,6 +232,16 @@ class IndexLayout:
         if self.index.unique:
             cells.update(zip(self.table.key_column_ids, key_values, strict=True))
         return encode_row(cells)
+
+    def value_of(
+        self, row: Mapping[int, Value], key_values: tuple[Value, ...], cells: Mapping[int, Cell], ts: int
+    ) -> bytes:
+        """Encode the value of the entries of a stored row: its cells and when it was committed are known, too."""
+        return self.value(row, key_values)
+
+    def told(self, value: bytes) -> bytes:
+        """Return what of an entry's value is its row's doing: :meth:`value` says the same of that row."""
+        return value
 
     def split(self, key: bytes, value: bytes) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Return the index values and the primary key of an entry of this index. Raises DATA_CORRUPTION."""

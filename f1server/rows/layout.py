@@ -122,7 +122,9 @@ class TableLayout:
 
     @cached_property
     def foreign_keys(self) -> tuple[ForeignKey, ...]:
-        """The foreign keys of this table that are enforced."""
+        """The foreign keys of this table that are enforced: a mirror has the rows that its other form may have."""
+        if self.is_mirror:
+            return ()
         found = [f for f in self.table.foreign_keys if f.state >= ElementState.WRITE_ONLY]
         return tuple(sorted(found, key=lambda f: f.id))
 
@@ -140,8 +142,23 @@ class TableLayout:
 
     @cached_property
     def children(self) -> tuple[Table, ...]:
-        """The tables interleaved directly in this one that may hold rows."""
-        return tuple(t for t in self.schema.children(self.table) if t.state > ElementState.ABSENT)
+        """The tables interleaved directly in this one that may hold rows; mirrors follow their other form."""
+        found = (t for t in self.schema.children(self.table) if t.state > ElementState.ABSENT)
+        return tuple(t for t in found if not layout(self.schema, t).is_mirror)
+
+    @cached_property
+    def mirror(self) -> Table | None:
+        """The other form of this table, which is moving and public in this one."""
+        other = self.schema.forms.get(self.table.id)
+        if other is None or self.table.state is not ElementState.PUBLIC or other.state is ElementState.ABSENT:
+            return None
+        return other
+
+    @cached_property
+    def is_mirror(self) -> bool:
+        """Is this the form of a moving table that is not public, and written with the one that is?"""
+        other = self.schema.forms.get(self.table.id)
+        return other is not None and self.table.state < other.state is ElementState.PUBLIC
 
     @cached_property
     def cascading(self) -> frozenset[int]:

@@ -51,9 +51,14 @@ too lies after the last write under an older version.
 The pace follows from how long the storage tier takes over users' reads and commits, compared with how long it takes
 while the reorganiser rests; it has a lower bound, so that every change ends.
 
+Tables that move
+================
+A table that gets another parent or another primary key gets other keys for all its rows. Its new form is a table of its
+own, a mirror, which writers maintain as they do a unique index over all columns, until the two change places
+(:mod:`~f1server.schemachange.moves`, :mod:`f1server.rows.mirrors`, docs/adr/0005-tables-move-as-mirrors.md).
+
 Left out
 ========
-Tables are not moved into hierarchies, out of them, or to another primary key; how that could be done is
-docs/adr/0005-tables-move-as-mirrors.md. Rows and entries of what is dropped are removed by the owner itself, not by
-slaves, and a new owner begins that walk again.
+Tables that others are interleaved in, or that foreign keys refer to, are not moved. Rows and entries of what is dropped
+are removed by the owner itself, not by slaves, and a new owner begins that walk again.
 """

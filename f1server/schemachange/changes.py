@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from f1common.encoding.row import Cell, decode_row, patch_row_with_placeholders
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Index, Schema, Table
+from f1server.catalog.schema import Schema, Table
 from f1server.rows.keys import IndexLayout, row_key, split_row_key
 from f1server.rows.locks import locks_carried_over, raised
+from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Row, Value
 from f1server.schemachange.tablework import TableWork
@@ -74,7 +75,7 @@ class Changes:
                 self.entries.leave(where, before, {**before, **missing}, stored.primary)
         if missing or stored.ts <= self._snapshot:
             for where in work.indexes:
-                self.entries.put(where, {**before, **missing}, stored.primary)
+                self.entries.put(where, {**before, **missing}, stored)
                 self._seen[stored.key] = stored.ts
 
     def preconditions(self) -> list[Precondition] | None:
@@ -142,13 +143,15 @@ class Entries:
             if key not in kept:
                 self._left[key] = (where, contended, primary)
 
-    def put(self, where: IndexLayout, row: Row, primary: tuple[Value, ...]) -> None:
+    def put(self, where: IndexLayout, row: Row, stored: Stored) -> None:
         """Take in the entries of a row. Raises ALREADY_EXISTS if another row of the batch has the same."""
+        primary = stored.primary
+        value = where.value_of(row, primary, stored.cells, stored.ts)
         for key, contended in where.keys(row, primary).items():
             other = self._puts.get(key)
             if other is not None and other[3] != primary:
-                raise _duplicate(self._table, where.index, primary, other[3])
-            self._puts[key] = (where, where.value(row, primary), contended, primary)
+                raise _duplicate(self._table, where, primary, other[3])
+            self._puts[key] = (where, value, contended, primary)
 
     @property
     def contended_puts(self) -> list[bytes]:
@@ -180,7 +183,7 @@ class Entries:
             owner = owners.get(key, self._row(primary))
             if owner != self._row(primary):
                 other = split_row_key(self._schema, owner)
-                raise _duplicate(self._table, where.index, primary, other[1] if other is not None else ())
+                raise _duplicate(self._table, where, primary, other[1] if other is not None else ())
             found.append(Write(key, value))
         for key, (_, _, primary) in self._left.items():
             if key not in self._puts and owners.get(key, self._row(primary)) == self._row(primary):
@@ -191,10 +194,14 @@ class Entries:
         return row_key(self._schema, self._table, primary)
 
 
-def _duplicate(table: Table, index: Index, first: Sequence[Value], second: Sequence[Value]) -> F1Error:
+def _duplicate(table: Table, where: IndexLayout, first: Sequence[Value], second: Sequence[Value]) -> F1Error:
+    if isinstance(where, MirrorLayout):
+        names = ", ".join(column.name for column in where.mirror.key_columns)
+        what, details = f"({names}) cannot be the primary key of {table.name}", {"table": table.name}
+    else:
+        what, details = f"index {where.index.name} cannot be unique", {"index": where.index.name}
     return F1Error(
         Code.ALREADY_EXISTS,
-        f"index {index.name} cannot be unique: the rows of {table.name} with keys {tuple(second)} and {tuple(first)} "
-        "have the same values in it",
-        details={"index": index.name},
+        f"{what}: the rows of {table.name} with keys {tuple(second)} and {tuple(first)} have the same values in it",
+        details=details,
     )

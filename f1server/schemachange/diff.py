@@ -41,6 +41,7 @@ from f1server.schemachange.edits import (
     TableTo,
     options,
 )
+from f1server.schemachange.moves import FORM, Round, Version, is_move, stages
 from f1server.schemachange.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
 from f1server.schemachange.states import Coverage, ElementClass, State, Work
 
@@ -91,6 +92,8 @@ class Step:
     edits: tuple[Edit, ...] = ()
     tasks: tuple[Task[Element], ...] = ()
     moves: tuple[Move[Element], ...] = ()
+    final: bool = False
+    """When it has been made there is no way back."""
 
     @property
     def at_once(self) -> tuple[str, ...]:
@@ -109,6 +112,8 @@ def plan_steps(old: Schema, new: Schema) -> list[Step]:
 
     Raises F1Error FAILED_PRECONDITION with all reasons if something is asked for that cannot be done.
     """
+    if is_move(old, new):
+        return [step for stage in stages(old, new) for step in _of_stage(stage)]
     reasons = _reasons(old, new)
     if reasons:
         raise F1Error(Code.FAILED_PRECONDITION, "this cannot be changed: " + "; ".join(reasons))
@@ -119,6 +124,20 @@ def plan_steps(old: Schema, new: Schema) -> list[Step]:
     for before, after in pairwise(stops):
         steps += _Round(before, after).steps()
     return _with_views(steps, old, new)
+
+
+def _of_stage(stage: Round | Version) -> list[Step]:
+    """Return the steps of a part of the way of a table that moves."""
+    if isinstance(stage, Round):
+        return _Round(stage.before, stage.after).steps()
+    moves = tuple(Move(_form(move.table), move.before, move.after) for move in stage.moves)
+    tasks = (Task(_form(stage.work[0]), stage.work[1]),) if stage.work is not None else ()
+    return [Step(tuple(_describe(move) for move in moves), stage.edits, tasks, moves, stage.final)]
+
+
+def _form(table: Table) -> Element:
+    key = ", ".join(column.name for column in table.key_columns)
+    return Element(FORM, table.id, name=f"{table.name} ({key})")
 
 
 def summary(steps: Sequence[Step]) -> str:

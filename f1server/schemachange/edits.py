@@ -160,7 +160,9 @@ def _apply(schema: Schema, edit: Edit) -> Schema:
         case TableTo(table_id, name, ElementState.ABSENT):
             _require(schema, table_id, name)
             kept = tuple(t for t in schema.tables if t.id != table_id)
-            return replace(schema, tables=kept, dropped=tuple(sorted({*schema.dropped, name.lower()})))
+            named = any(t.name.lower() == name.lower() for t in kept)  # it moved, and is still there
+            dropped = schema.dropped if named else tuple(sorted({*schema.dropped, name.lower()}))
+            return replace(schema, tables=kept, dropped=dropped)
         case TableTo(table_id, name, state):
             return _put(schema, replace(_require(schema, table_id, name), state=state))
         case EditTable(before, after):

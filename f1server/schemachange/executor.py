@@ -33,6 +33,7 @@ from f1server.schemachange.dealing import PASSING
 from f1server.schemachange.diff import Element, Step, plan_steps, summary
 from f1server.schemachange.edits import advance
 from f1server.schemachange.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
+from f1server.schemachange.moves import mirrored
 from f1server.schemachange.ownership import GaveUp, Lost, Owner, Paused, Turned
 from f1server.schemachange.plan import Task
 from f1server.schemachange.progress import Progress, Watch
@@ -204,7 +205,7 @@ class SchemaChanges:
         jobs: list[Job] = []
 
         def begin(schema: Schema, new_id: NewId) -> Write | None:
-            goal = compiled(schema, new_id)
+            goal = mirrored(schema, compiled(schema, new_id), new_id)
             steps[:] = plan_steps(schema, goal)
             if not steps:
                 return None
@@ -377,6 +378,8 @@ class SchemaChanges:
             return True
         owner.place = _place(job, len(steps))
         owner.step = f"writes version {schema.version + 1}"
+        if steps[0].final and job.state is not JobState.UNDOING:
+            await owner.pass_no_return()
         await self._write(owner, schema, steps[0])
         return False
 

@@ -31,6 +31,7 @@ from f1server.rows.keys import split_row_key, table_span
 from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.diff import Element
 from f1server.schemachange.edits import Part
+from f1server.schemachange.moves import FORM
 from f1server.schemachange.pacing import Paced
 from f1server.schemachange.plan import Task
 from f1server.schemachange.progress import Watch
@@ -112,7 +113,7 @@ class Reorganiser:
 
     async def _purge(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """Delete rows and entries of elements that nobody writes to; a dropped root takes its history along."""
-        tables = [schema.by_id[t.element.table_id] for t in tasks if t.element.kind == "table"]
+        tables = [schema.by_id[t.element.table_id] for t in tasks if t.element.kind in ("table", FORM)]
         indexes = [
             (schema.by_id[t.element.table_id], find(schema, t.element, Part.INDEX))
             for t in tasks

@@ -10,6 +10,7 @@ from f1server.catalog.renames import renamed, without_renames
 from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DropDatabase, SchemaStatement
 from f1server.catalog.tables import NewId
+from f1server.schemachange.moves import mirrored
 
 __all__ = ["FIRST_DRAFT_ID", "Sources"]
 
@@ -37,7 +38,8 @@ class Sources:
 
     def draft(self, schema: Schema) -> Schema:
         """Return the same, with ids that are not drawn: the same ones each time for one schema. Raises the same."""
-        return self.wanted(schema, _Draft(FIRST_DRAFT_ID))
+        ids = _Draft(FIRST_DRAFT_ID)
+        return mirrored(schema, self.wanted(schema, ids), ids)
 
 
 class _Draft:

@@ -29,6 +29,8 @@ from f1server.rows.images import Image, describe
 from f1server.rows.keys import index_layout, split_row_key
 from f1server.rows.values import Value
 from f1server.schemachange.diff import Element, Step
+from f1server.schemachange.moves import FORM, surveyed
+from f1server.schemachange.plan import Task
 from f1server.schemachange.states import Work
 from f1server.schemachange.validation import filled_value
 
@@ -78,7 +80,8 @@ class Probe:
 
 def probe_of(old: Schema, new: Schema, steps: Sequence[Step]) -> Probe:
     """Return what the rows of ``old`` are to be held against before ``steps`` make it ``new``."""
-    tasks = [(task.element, task.work) for step in steps for task in step.tasks]
+    new = surveyed(old, new)
+    tasks = [_surveyed_as(new, task) for step in steps for task in step.tasks]
     concerns = {element.table_id: _Concern() for element, _ in tasks if element.table_id in old.by_id}
     strict: set[int] = set()
     fresh: set[int] = set()
@@ -100,6 +103,15 @@ def probe_of(old: Schema, new: Schema, steps: Sequence[Step]) -> Probe:
         concern.references = list(_into_new_indexes(schema, table, old, built))
         concern.unseen = frozenset(c.id for c in concern.fills) - _seen(table, concern)
     return Probe(_without_references(schema, concerns), concerns)
+
+
+def _surveyed_as(new: Schema, task: Task[Element]) -> tuple[Element, Work]:
+    """Return what the work for an element is to the rows that there are: a new primary key is a unique index."""
+    element = task.element
+    if element.kind == FORM and task.work is Work.FILL:
+        ids = {index.id: table.id for table in new.tables for index in table.indexes}
+        element = Element("index", ids.get(element.table_id, 0), element.table_id, element.name)
+    return element, task.work
 
 
 def _note(concern: _Concern, old: Schema, new: Schema, element: Element, work: Work) -> None:

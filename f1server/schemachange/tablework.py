@@ -6,8 +6,10 @@ from typing import Any
 
 from f1server.catalog.schema import Column, ForeignKey, Schema, Table
 from f1server.rows.keys import IndexLayout, index_layout
+from f1server.rows.mirrors import mirror_layout
 from f1server.schemachange.diff import Element
 from f1server.schemachange.edits import Part
+from f1server.schemachange.moves import FORM
 from f1server.schemachange.plan import Task
 from f1server.schemachange.states import Work
 
@@ -56,8 +58,12 @@ def by_table(schema: Schema, tasks: Sequence[Task[Element]]) -> list[TableWork]:
     for task in tasks:
         element = task.element
         table = schema.by_id.get(element.table_id)
-        if table is None or element.kind == "table" or (element.kind == "index" and task.work is Work.REMOVE):
+        purged = task.work is Work.REMOVE and element.kind in ("index", FORM)
+        if table is None or element.kind == "table" or purged:
             continue
+        if element.kind == FORM:
+            # A mirror is filled from the rows of its other form.
+            table = schema.forms[table.id]
         work = found.setdefault(table.id, TableWork(table))
         work.tasks.append(task)
         _add(schema, work, task)
@@ -79,6 +85,8 @@ def _add(schema: Schema, work: TableWork, task: Task[Element]) -> None:
             work.locks.append(element.id)
         case "lock coverage of", _:
             work.moved.append((element.id, element.lock))
+        case "form of", _:
+            work.indexes.append(mirror_layout(schema, table, schema.by_id[element.table_id]))
         case "index", _:
             work.indexes.append(index_layout(schema, table, find(schema, element, Part.INDEX)))
         case "NOT NULL of", _:

@@ -121,7 +121,8 @@ class _Gathered:
         values = row_of(table, row.primary, row.cells)
         for where in indexes:
             for key, several in where.keys(values, row.primary).items():
-                entry = _Entry(key, where.value(values, row.primary), where, row.key, row.primary)
+                value = where.value_of(values, row.primary, row.cells, row.ts)
+                entry = _Entry(key, value, where, row.key, row.primary)
                 self.count += 1
                 self._size += len(key) + len(entry.value) + len(row.key)
                 if several:

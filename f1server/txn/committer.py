@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from f1common.clock import Clock
+from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.rpc.backoff import Backoff
 from f1server.catalog.leases import Leased, SchemaLeases
@@ -15,10 +16,9 @@ from f1server.catalog.types import hidden_key
 from f1server.rows.coerce import coerce_row
 from f1server.rows.defaults import Evaluate, fill_defaults
 from f1server.rows.images import Effect
-from f1server.rows.keys import row_key, table_span
 from f1server.rows.planner import CheckEvaluator, Needs, WritePlanner
 from f1server.rows.writes import LogicalWrite, WriteKind
-from f1server.txn.readset import Conflict, ReadSetEntry, validate
+from f1server.txn.readset import Conflict, ReadSetEntry, moved, validate
 from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version, Write
 from spanstore.client.client import LAST_ATTEMPT
 
@@ -148,11 +148,13 @@ class Committer:
         """
         table = schema.table(first.table)
         root = schema.root(table)
+        anchor_id = table.anchor_id or root.id
         given = first.key if first.kind in (WriteKind.UPDATE, WriteKind.DELETE) else {**first.columns, **first.key}
-        wanted = table.key_column_ids[: len(root.key_column_ids)]
+        # A table that moves goes on naming its commits as before: one may be asked for under either form.
+        wanted = table.anchor_column_ids or table.key_column_ids[: len(root.key_column_ids)]
         row = coerce_row(schema, table, {i: given[i] for i in wanted if i in given})
         whole = [row[i] for i in wanted if row.get(i) is not None]
-        anchor = row_key(schema, root, whole) if len(whole) == len(wanted) else table_span(schema, root)[0]
+        anchor = tuples.encode((anchor_id, *(whole if len(whole) == len(wanted) else ())))
         return CommitId(anchor, unique, created_ts)
 
     async def outcome(self, database: str, first_write: LogicalWrite, unique: bytes, created_ts: int) -> int | None:
@@ -193,6 +195,7 @@ class Committer:
     ) -> Committed:
         """Lock, validate, plan and commit in the storage transaction ``tx``, which pessimistic ones bring with them."""
         schema = leased.schema
+        refuse_moved(schema, filled)
         planner = WritePlanner(schema, filled, check_evaluator=self._evaluators.checks(schema))
         seen: dict[bytes, Version | None] = {}
         wanted = planner.needs()
@@ -240,6 +243,17 @@ class Committer:
                 raise outcome
         seen.update(rows)
         planner.give(rows, given)
+
+
+def refuse_moved(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
+    """Raise Conflict for a write of a row by the key of a form of its table that is not the public one."""
+    for write in writes:
+        table = schema.by_name.get(write.table.lower())
+        if table is None or not (table.mirror_of or table.id in schema.forms):
+            continue
+        given, own = set(write.key), set(table.key_column_ids)
+        if not given <= own or (write.kind is not WriteKind.INSERT and given != own):
+            raise moved(table.name)
 
 
 def _check_size(writes: Sequence[Write]) -> None:

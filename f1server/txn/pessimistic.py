@@ -4,14 +4,16 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1server.catalog.leases import Leased, SchemaLeases
+from f1server.catalog.schema import Schema
 from f1server.rows.writes import LogicalWrite
 from f1server.txn.committer import Committed, Committer
+from f1server.txn.readset import moved
 from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction
 
 IDLE_S = 10.0
@@ -33,6 +35,8 @@ class Open:
     ended: bool = False
     broken: bool = False
     """A read failed on its way: nobody knows which of its locks are held."""
+    tables: dict[int, str] = field(default_factory=dict)
+    """The tables that were public when statements were planned, by id, and their names."""
 
     async def read(
         self, keys: Sequence[bytes] = (), ranges: Sequence[KeyRange] = (), *, exclusive: bool = False
@@ -48,7 +52,18 @@ class Open:
 
     def under(self, leased: Leased, clock: Clock) -> "ReadsUnderLease":
         """Return the reads of a statement that was planned under a schema."""
+        self.tables |= {table.id: table.name for table in leased.schema.by_name.values()}
         return ReadsUnderLease(self, leased, clock)
+
+    def refuse_moved(self, schema: Schema) -> None:
+        """Raise Conflict if a table may have been read in a form that is public no more.
+
+        Its rows are locked in that form, which those who know the next version of the schema need not write to.
+        """
+        public = {table.id for table in schema.by_name.values()}
+        for table_id, name in self.tables.items():
+            if table_id not in public and name.lower() in schema.by_name:
+                raise moved(name)
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -140,6 +155,7 @@ class PessimisticTransactions:
                 what = "was still running" if item.running else "lost its locks"
                 raise F1Error(Code.ABORTED, f"a statement of the transaction {what}; run it again")
             async with self._leases.use(item.database) as leased:
+                item.refuse_moved(leased.schema)
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
                 filled = self._committer.fill(leased.schema, writes, item.unique, item.created_ts)

@@ -7,6 +7,7 @@ from f1common.encoding.row import decode_row
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema
 from f1server.rows.keys import split_row_key
+from f1server.rows.layout import layout
 from f1server.rows.locks import changed_since
 from spanstore.client import Version
 
@@ -28,6 +29,12 @@ class Conflict(F1Error):
         super().__init__(Code.ABORTED, message, retryable=True, details={"key": key.hex(), "conflict": "read set"})
 
 
+def moved(table: str, key: bytes = b"") -> Conflict:
+    """Return the error that a transaction has to do with a table in another form than is public."""
+    text = f"table {table} was moved to another parent or primary key while the transaction was open; run it again"
+    return Conflict(text, key)
+
+
 def validate(
     schema: Schema, entries: Iterable[ReadSetEntry], read_ts: int, find: Callable[[bytes], Version | None]
 ) -> None:
@@ -40,11 +47,16 @@ def validate(
             found = split_row_key(schema, entry.key)
         except F1Error as error:
             raise F1Error(Code.INVALID_ARGUMENT, f"the read set has what is no key: {error.message}") from error
+        if found is None and entry.table.lower() in schema.by_name:
+            raise moved(entry.table, entry.key)
         if found is None:
             raise F1Error(
                 Code.FAILED_PRECONDITION, f"the transaction read table {entry.table}, which is not there any more"
             )
         table = found[0]
+        if layout(schema, table).is_mirror:
+            # Servers on the next version, or the one before, may leave out rows that come into being.
+            raise moved(table.name, entry.key)
         version = find(entry.key)
         cells = None if version is None or version.value is None else decode_row(version.value)
         ts = 0 if version is None else version.ts
