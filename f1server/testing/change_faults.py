@@ -323,7 +323,10 @@ class _Run:
 
     async def _fill(self, db: Database) -> None:
         await db.conn.insert("Other", [{"K": k} for k in range(10)])
-        if len(self._layout.keys) > 1:
+        if len(self._layout.keys) == 1:
+            above = (*range(100, 107), *range(200, 207), *range(STATIC, 1_000))
+            await db.conn.insert("Above", [{"A": a} for a in above])
+        else:
             await db.conn.insert("Root", [{"A": a} for a in range(2)])
             await db.conn.insert("Mid", [{"A": a, "B": 1} for a in range(2)])
         for number in (*range(STATIC, STATIC + 4), COUNTER):
@@ -341,7 +344,13 @@ class _Run:
         return conn
 
     async def _close(self, conn: f1.aio.Connection) -> None:
-        await conn.commit()
+        try:
+            await conn.commit()
+        except F1Error as error:
+            if not self._case.moves or error.code is not Code.ABORTED:
+                raise
+            key, name = self._layout.key(STATIC), self._layout.keys[-1]
+            await conn.execute(f"UPDATE R SET N = N + 1 WHERE {name} = ?", (key[name],))
 
     async def _change(self, db: Database, jobs: JobStore, done: int) -> Job | None:
         """Have server ``f1-a`` make the change; return it when it has ended, whoever ended it."""
@@ -447,7 +456,7 @@ def _deafen(db: Database, deaf: int) -> None:
 def _shape(schema: Schema) -> tuple[Any, ...]:
     """Return what a schema is, whatever its version is called and since when its indexes are filled."""
     tables = tuple(
-        replace(table, indexes=tuple(replace(index, readable_from=0) for index in table.indexes))
+        replace(table, readable_from=0, indexes=tuple(replace(index, readable_from=0) for index in table.indexes))
         for table in schema.tables
     )
     return (sorted(tables, key=lambda table: table.id), schema.views, schema.proto_files)

@@ -48,10 +48,14 @@ class Case:
     before: tuple[str, ...] = ()
     everywhere: Mapping[str, Any] = field(default_factory=dict)
     naughty: Mapping[str, Any] = field(default_factory=dict)
+    moves: bool = False
+    """Rows get other keys: transactions that are open have to be run again."""
 
     def undone(self, name: str, change: str) -> "Case":
         """Return the case of the way back."""
-        return Case(name, change, (self.change,), {}, self.naughty)
+        return Case(
+            name, change, (*self.before, self.change) if self.moves else (self.change,), {}, self.naughty, self.moves
+        )
 
 
 def _both(case: Case, name: str, change: str) -> tuple[Case, Case]:
@@ -112,6 +116,23 @@ CASES: Mapping[str, Case] = {
             "drop table",
             "DROP TABLE Kid",
         ),
+        *_both(
+            Case(
+                "another parent",
+                "ALTER TABLE R SET PRIMARY KEY ({key}){elsewhere}",
+                ("CREATE UNIQUE INDEX X ON R (U, A); CREATE LOCAL INDEX Y ON R (A, V); ALTER TABLE R ADD LOCK L (N)",),
+                moves=True,
+            ),
+            "the parent of before",
+            "ALTER TABLE R SET PRIMARY KEY ({key}){here}",
+        ),
+        Case(
+            "another key",
+            "ALTER TABLE R SET PRIMARY KEY ({key}, U){here}",
+            ("CREATE INDEX X ON R (V)",),
+            naughty={"U": None},
+            moves=True,
+        ),
         Case("more in a lock", "ALTER TABLE R ALTER LOCK X (V, N)", ("ALTER TABLE R ADD LOCK X (V)",)),
         Case("less in a lock", "ALTER TABLE R ALTER LOCK X (V)", ("ALTER TABLE R ADD LOCK X (V, N)",)),
         Case("another lock", "ALTER TABLE R ALTER LOCK Y (U, N)", ("ALTER TABLE R ADD LOCK X (V, N), ADD LOCK Y (U)",)),
@@ -139,13 +160,24 @@ class Layout:
 
     def ddl(self, text: str) -> str:
         """Put the key columns in."""
-        return text.format(keys=", ".join(f"{k} INT64 NOT NULL" for k in self.keys), key=", ".join(self.keys))
+        places = ("", " INTERLEAVE IN PARENT Above ON DELETE CASCADE")
+        if len(self.keys) > 1:
+            places = (" INTERLEAVE IN PARENT Mid", "")
+        return text.format(
+            keys=", ".join(f"{k} INT64 NOT NULL" for k in self.keys),
+            key=", ".join(self.keys),
+            here=places[0],
+            elsewhere=places[1],
+        )
 
     @property
     def tables(self) -> list[str]:
         """CREATE TABLE statements."""
         if len(self.keys) == 1:
-            return [self.ddl(f"CREATE TABLE R ({{keys}}, {_COLUMNS}, PRIMARY KEY ({{key}}))")]
+            return [
+                "CREATE TABLE Above (A INT64 NOT NULL, PRIMARY KEY (A))",
+                self.ddl(f"CREATE TABLE R ({{keys}}, {_COLUMNS}, PRIMARY KEY ({{key}}))"),
+            ]
         return [
             "CREATE TABLE Root (A INT64 NOT NULL, PRIMARY KEY (A))",
             "CREATE TABLE Mid (A INT64 NOT NULL, B INT64 NOT NULL, PRIMARY KEY (A, B)) INTERLEAVE IN PARENT Root",
@@ -173,6 +205,7 @@ class Writer:
         self._rng = rng
         self._naughty = case.naughty if naughty else {}
         self._children = any("Kid" in text for text in (*case.before, case.change))
+        self._moves = case.moves
         self.pause_s = 0.1
         self.rows: dict[int, dict[str, Any]] = {}
         """What is in their own rows, by number."""
@@ -221,7 +254,7 @@ class Writer:
     async def _share(self, conn: f1.aio.Connection, number: int) -> None:
         key = self._layout.key(number)
         if self._rng.random() < 0.4:
-            await conn.delete("R", tuple(key.values()))
+            await self._delete(conn, key)
         else:
             # Columns that are being renamed are named by none.
             await conn.upsert("R", key | {name: v for name, v in self.fresh(number).items() if name != "Z"})
@@ -232,21 +265,35 @@ class Writer:
             await conn.insert("R", key | values)
             self.rows[number] = values
         elif self._rng.random() < 0.3:
-            await conn.delete("R", tuple(key.values()))
+            await self._delete(conn, key)
             del self.rows[number]
         else:
-            some = {name: values[name] for name in ("V", "U", "M", "S")}
-            await conn.update("R", key | some)
+            some = {name: values[name] for name in ("V", "M", "S") + (() if self._moves else ("U",))}
+            if self._moves:
+                sets = ", ".join(f"{name} = ?" for name in some)
+                await conn.execute(f"UPDATE R SET {sets} WHERE {_named(key)}", (*some.values(), *key.values()))
+            else:
+                await conn.update("R", key | some)
             self.rows[number] = self.rows[number] | some
+
+    async def _delete(self, conn: f1.aio.Connection, key: Mapping[str, Any]) -> None:
+        """Delete a row by its key; where that is changing, by the columns that the key had."""
+        if self._moves:
+            await conn.execute(f"DELETE FROM R WHERE {_named(key)}", tuple(key.values()))
+        else:
+            await conn.delete("R", tuple(key.values()))
 
     async def _count(self, conn: f1.aio.Connection) -> None:
         key = self._layout.key(COUNTER)
         try:
             async with conn.transaction("optimistic") as tx:
-                row = await tx.get("R", tuple(key.values()), columns=["N"])
-                if row is None:
-                    raise AssertionError("the counter is gone")
-                await tx.update("R", key | {"N": row["N"] + 1})
+                if self._moves:
+                    await tx.execute(f"UPDATE R SET N = N + 1 WHERE {_named(key)}", tuple(key.values()))
+                else:
+                    row = await tx.get("R", tuple(key.values()), columns=["N"])
+                    if row is None:
+                        raise AssertionError("the counter is gone")
+                    await tx.update("R", key | {"N": row["N"] + 1})
             self.added += 1
         except F1Error as error:
             self.perhaps += error.ambiguous
@@ -256,10 +303,16 @@ class Writer:
     async def _settle(self, conn: f1.aio.Connection, number: int) -> None:
         """Find out what became of a write without an answer: nobody else writes this row."""
         names = ["V", "U", "N", "S", "M"]
+        key = self._layout.key(number)
         while True:
             await asyncio.sleep(0.5)
             try:
-                found = await conn.get("R", tuple(self._layout.key(number).values()), columns=names)
+                if self._moves:
+                    sql = f"SELECT {', '.join(names)} FROM R WHERE {_named(key)}"
+                    row = await (await conn.execute(sql, tuple(key.values()))).fetchone()
+                    found = None if row is None else dict(zip(names, row, strict=True))
+                else:
+                    found = await conn.get("R", tuple(key.values()), columns=names)
                 break
             except F1Error:
                 continue
@@ -306,6 +359,11 @@ def small_batches() -> Iterator[None]:
         patch.object(tablewalk, "ROWS_EACH", 8),
     ):
         yield
+
+
+def _named(key: Mapping[str, Any]) -> str:
+    """Return the condition that a row has these values, to be bound in this order."""
+    return " AND ".join(f"{name} = ?" for name in key)
 
 
 def plain(value: Any) -> Any:
