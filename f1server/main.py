@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 
 from f1common.clock import clock_from_config
 from f1common.config import Config
@@ -15,6 +16,8 @@ from f1server.process import F1Process
 from f1server.service import SERVICE_NAME
 
 _GC_THRESHOLDS = (50_000, 20, 100)
+_SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that comes back from DuckDB waits for a busy event loop; Python's 5 ms would be most of a query."""
 
 _log = logs.get_logger(__name__)
 
@@ -26,6 +29,7 @@ def command(config: ConfigOption, settings: SettingsOption = None) -> None:
 
 async def serve(config: Config) -> None:
     """Serve until a signal. Raises F1Error when the server cannot start: CLOCK_SKEW, PORT_IN_USE, INVALID_ARGUMENT."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     server = config.server
     clock = clock_from_config(config.clock)
     channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))

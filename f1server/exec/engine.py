@@ -73,18 +73,25 @@ class Engine:
             return await _point_read(query, source)
         if query.direct is not None and (found := await _direct_read(query, query.direct, source)) is not None:
             return found
-        connection = await self.inline(self._duck.connection)
+        connection = self._duck.connection()
         try:
             await self.feed(connection, query.schema, query.scans, query.functions, source)
-            schema, batches = await self.inline(lambda: connection.query(query.sql, query.bound), connection)
+            schema, first, more = await self.inline(lambda: _begun(connection, query), connection)
         except BaseException:
             connection.close()
             raise
         columns, target = result_columns(schema, query.columns)
-        return QueryResult(columns, target, self._stream(connection, batches, target), connection.close)
+        if more is None:
+            connection.close()
+            return QueryResult(columns, target, given([cast_batch(b, target) for b in first]))
+        return QueryResult(columns, target, self._stream(connection, first, more, target), connection.close)
 
-    async def _stream(self, connection: Connection, batches: Iterator[Any], target: Any) -> AsyncIterator[Any]:
+    async def _stream(
+        self, connection: Connection, first: Sequence[Any], batches: Iterator[Any], target: Any
+    ) -> AsyncIterator[Any]:
         try:
+            for batch in first:
+                yield cast_batch(batch, target)
             while (batch := await self.inline(lambda: next(batches, None), connection)) is not None:
                 if batch.num_rows:
                     yield cast_batch(batch, target)
@@ -159,6 +166,21 @@ class Engine:
         except asyncio.CancelledError:
             await _stopped(future, connection)
             raise
+
+
+def _begun(connection: Connection, query: BoundQuery) -> tuple[Any, list[Any], Iterator[Any] | None]:
+    """Run a query as far as its first batch that has rows; return its Arrow schema, that batch, and what follows.
+
+    A short result is all there (None): changing threads for each of its parts would take longer than the query.
+    """
+    schema, batches = connection.query(query.sql, query.bound)
+    first: list[Any] = []
+    for batch in batches:
+        if first:
+            return schema, [*first, batch], batches
+        if batch.num_rows:
+            first.append(batch)
+    return schema, first, None
 
 
 async def _stopped(future: "asyncio.Future[Any]", connection: Connection | None) -> None:
