@@ -16,6 +16,7 @@ from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
+from f1server import placing
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import readable_at
 from f1server.catalog.render import quoted
@@ -38,6 +39,7 @@ from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare, read
 from f1server.plan.statements import (
     DmlStatement,
     ExplainStatement,
+    PlacementStatement,
     QueryStatement,
     SchemaChangeStatement,
     SetStatement,
@@ -215,6 +217,8 @@ class SqlRunner:
                 return await self._dml(request, statement)
             case SchemaChangeStatement():
                 return await self._schema_change(request, statement)
+            case PlacementStatement():
+                return await self._place(request, statement)
             case ExplainStatement():
                 return await self._explain(request, statement)
             case ShowStatement():
@@ -501,6 +505,9 @@ class SqlRunner:
 
     async def _show(self, request: SqlRequest, statement: ShowStatement) -> SqlAnswer:
         schema = (await self._leases.current(request.database)).schema
+        if statement.what in ("PLACEMENT", "PLACEMENTS"):
+            rows = await placing.placements(self._client, schema, statement.name)
+            return self._shown(statement.tag, schema, text_result(placing.COLUMNS, rows))
         databases = await self._store.databases() if statement.what == "DATABASES" else ()
         return self._shown(statement.tag, schema, show(schema, statement, databases))
 
@@ -513,6 +520,14 @@ class SqlRunner:
             batches=result.batches,
             schema_version=schema.version,
         )
+
+    async def _place(self, request: SqlRequest, statement: PlacementStatement) -> SqlAnswer:
+        if request.kind != "AUTOCOMMIT":
+            text = "SET PLACEMENT cannot run inside a transaction: it is about where rows lie, not about rows"
+            raise F1Error(Code.FAILED_PRECONDITION, text)
+        schema = (await self._leases.current(request.database)).schema
+        rows = await placing.place(self._client, schema, statement)
+        return self._shown(statement.tag, schema, text_result(placing.COLUMNS, rows))
 
     async def _schema_change(self, request: SqlRequest, statement: SchemaChangeStatement) -> SqlAnswer:
         if request.kind != "AUTOCOMMIT":

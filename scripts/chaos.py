@@ -3,7 +3,8 @@
 `python scripts/chaos.py --seconds 1200` starts a cluster of four spanservers and runs rounds of a minute: clients move
 money, append to lists and write registers, a nemesis disturbs one server after the other, and then the checkers look
 at everything that the clients saw. Meanwhile ranges split, merge and move between groups, and replicas move between
-servers; after a third of the time a fifth server joins, and after two thirds one is drained and removed. All
+servers; after a third of the time a fifth server joins and a group is founded, and after two thirds one server is
+drained and removed. All
 connections go through `scripts/relay.py`, where cables are cut. Beside all that a probe for each group writes a row
 again and again; its acknowledgements tell how long the group was away after its leader was lost. Exits 0 if no checker
 objects and nothing hung; otherwise the cluster's directory, with its logs and the histories, is kept.
@@ -273,7 +274,10 @@ class Mover:
         start, end = self._rng.choice(self._spans)
         ranges = await self._client.range_map(refresh=True)
         owners = {group for _, _, group in ranges.pieces(start, end)}
-        target = self._rng.choice([group for group in ranges.groups() if group and group not in owners] or [1])
+        # Groups that own nothing yet are among them.
+        target = self._rng.choice(
+            [group for group in sorted(self._client.groups()) if group not in {0, *owners}] or [1]
+        )
         job = await submit_move(self._client, start, end, target)
         await wait_for_move(self._client, job.number, timeout_s=30.0)
         self._outcome.changes["moves of ranges"] += 1
@@ -299,19 +303,22 @@ class Mover:
 
 
 async def grow_and_shrink(cluster: Cluster, seconds: float, rng: random.Random, outcome: Outcome) -> None:
-    """Let a server join after a third of the time; after two thirds, drain one of the others and remove it."""
+    """Let a server join after a third of the time, then found a group; after two thirds, drain a server and remove it."""
     await asyncio.sleep(seconds / 3)
-    await _insist("servers joined", ("add", "--kind", "spanserver"), cluster, outcome)
+    await _insist("servers joined", ("cluster", "add", "--kind", "spanserver"), cluster, outcome)
+    await _insist("groups founded", ("group", "create", "late"), cluster, outcome)
     await asyncio.sleep(seconds / 3)
     name = rng.choice(cluster.spec().spanservers()[:SERVERS]).name
-    await _insist("servers drained", ("drain", name, "--any-zone", "--timeout", str(GROWTH_S)), cluster, outcome)
-    await _insist("servers removed", ("remove", name, "--timeout", str(GROWTH_S)), cluster, outcome)
+    await _insist(
+        "servers drained", ("cluster", "drain", name, "--any-zone", "--timeout", str(GROWTH_S)), cluster, outcome
+    )
+    await _insist("servers removed", ("cluster", "remove", name, "--timeout", str(GROWTH_S)), cluster, outcome)
 
 
 async def _insist(what: str, command: Sequence[str], cluster: Cluster, outcome: Outcome) -> None:
     """Give an order, and again what faults have made fail, as an operator would. Raises what fails all the time."""
     end_us = boot_us() + int(GROWTH_S * 1_000_000)
-    words = (sys.executable, "-m", "f1", "cluster", *command, "--dir", str(cluster.directory.path))
+    words = (sys.executable, "-m", "f1", *command, "--dir", str(cluster.directory.path))
     while True:
         process = await asyncio.create_subprocess_exec(
             *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

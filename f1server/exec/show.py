@@ -72,7 +72,7 @@ def _rows(schema: Schema, statement: ShowStatement, databases: Sequence[str]) ->
 def _setting(what: str) -> tuple[tuple[str, ...], Rows]:
     if what in _SETTINGS:
         return (what.lower(),), [(_SETTINGS[what],)]
-    known = ["TABLES", "COLUMNS", "INDEXES", "VIEWS", "DATABASES", "SCHEMA", "CREATE TABLE", *_SETTINGS]
+    known = ["TABLES", "COLUMNS", "INDEXES", "VIEWS", "DATABASES", "SCHEMA", "CREATE TABLE", "PLACEMENT", *_SETTINGS]
     raise F1Error(Code.INVALID_ARGUMENT, f"there is nothing to show called {what}{near_miss(what, known)}")
 
 

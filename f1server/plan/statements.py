@@ -69,6 +69,21 @@ class SchemaChangeStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementStatement:
+    """ALTER TABLE table SET PLACEMENT (ZONES = 'a,b,c', LEADER_ZONE = 'a'), or DROP PLACEMENT, which has neither."""
+
+    table: str
+    zones: tuple[str, ...] = ()
+    leader_zone: str = ""
+    tag: str = "ALTER TABLE"
+
+    @property
+    def action(self) -> str:
+        """SET or DROP."""
+        return "SET" if self.zones or self.leader_zone else "DROP"
+
+
+@dataclass(frozen=True, slots=True)
 class BeginStatement:
     """BEGIN [TRANSACTION]. ``kind``: optimistic, pessimistic, snapshot or empty for the session's default."""
 
@@ -123,6 +138,7 @@ Statement = (
     QueryStatement
     | DmlStatement
     | SchemaChangeStatement
+    | PlacementStatement
     | BeginStatement
     | CommitStatement
     | RollbackStatement
@@ -212,6 +228,43 @@ def _ddl(source: Tokens) -> SchemaChangeStatement:
     verb = source.word(0)
     tag = f"{verb} {type(found[0]).__name__.removeprefix(verb.capitalize()).upper()}"
     return SchemaChangeStatement(source.text, tag, found[0])
+
+
+def _alter(source: Tokens) -> SchemaChangeStatement | PlacementStatement:
+    words = [source.word(i) for i in range(len(source.tokens))]
+    if words[1:2] != ["TABLE"] or "PLACEMENT" not in words:
+        return _ddl(source)
+    index = words.index("PLACEMENT")
+    if words[index - 1] not in ("SET", "DROP"):
+        return _ddl(source)
+    name = "".join(str(token.text) for token in source.tokens[2 : index - 1]).removeprefix("public.")
+    if not name:
+        raise source.error(2, "expected the name of a table")
+    if words[index - 1] == "DROP":
+        if index + 1 < len(words):
+            raise source.error(index + 1, f"unexpected {source.tokens[index + 1].text} after PLACEMENT")
+        return PlacementStatement(name)
+    return _placement(source, name, index + 1)
+
+
+def _placement(source: Tokens, name: str, index: int) -> PlacementStatement:
+    """Read what follows SET PLACEMENT: ``(ZONES = '...', LEADER_ZONE = '...')``, either of them or both."""
+    found: dict[str, str] = {}
+    closing = "("
+    while source.word(index) == closing:
+        option = source.word(index + 1)
+        if option not in ("ZONES", "LEADER_ZONE") or option in found or source.word(index + 2) != "=":
+            raise source.error(index + 1, "expected ZONES = 'a,b,c' or LEADER_ZONE = 'a', each at most once")
+        value = source.tokens[index + 3] if index + 3 < len(source.tokens) else None
+        if value is None or value.token_type is not TokenType.STRING or not value.text.strip():
+            raise source.error(index + 3, f"expected the value of {option} as a string")
+        found[option] = str(value.text)
+        index, closing = index + 4, ","
+    if not found or source.word(index) != ")" or index + 1 < len(source.tokens):
+        at = index + 1 if found and source.word(index) == ")" else index
+        raise source.error(at, "expected (ZONES = 'a,b,c', LEADER_ZONE = 'a') after SET PLACEMENT, and no more")
+    zones = tuple(zone.strip() for zone in found.get("ZONES", "").split(",") if zone.strip())
+    return PlacementStatement(name, zones, found.get("LEADER_ZONE", "").strip())
 
 
 def _begin(source: Tokens) -> BeginStatement:
@@ -307,7 +360,8 @@ def _explain(source: Tokens) -> ExplainStatement:
 
 
 _READERS: dict[str, Callable[[Tokens], Statement]] = {
-    **dict.fromkeys(("CREATE", "DROP", "ALTER"), _ddl),
+    **dict.fromkeys(("CREATE", "DROP"), _ddl),
+    "ALTER": _alter,
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "UPSERT", "REPLACE"), _dml),
     **dict.fromkeys(("BEGIN", "START"), _begin),
     **dict.fromkeys(("COMMIT", "END", "ROLLBACK", "ABORT"), _end),

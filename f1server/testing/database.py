@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import f1
-from f1common.config import StorageSection
+from f1common.config import PlacementSection, StorageSection
 from f1server.process import F1Process
 from f1server.session import Frontend
 from f1server.testing.cluster import F1Nodes
@@ -74,16 +74,20 @@ def with_database(
     voters: Mapping[int, Sequence[int]] = MappingProxyType({}),
     slaves: int = 0,
     clock_bound_us: int = 0,
+    balance: bool = False,
 ) -> T:
     """Run ``body`` with a new database that has this schema and return its value.
 
     ``version_keep_ms``: how long versions are kept at least; 0: as by default. ``voters``: the spanservers of a group,
     by their positions; of one that is not named, all. ``clock_bound_us``: how far clocks may be off.
+    ``balance``: ranges move by themselves, as policies, size and load want.
     """
     storage = StorageSection(version_keep_ms=version_keep_ms) if version_keep_ms else StorageSection()
 
     async def main(world: World) -> T:
-        cluster = SimCluster(world, ClusterConfig(spanservers, groups, voters, storage=storage))
+        placement = PlacementSection(replace_after_ms=0, rebalance=False, balance_load=balance, balance_period_ms=1_000)
+        shape = ClusterConfig(spanservers, groups, voters, storage=storage, placement=placement)
+        cluster = SimCluster(world, shape)
         nodes = F1Nodes(world, cluster, servers=f1servers, lease_ms=lease_ms, slaves=slaves)
         cluster.start()
         nodes.start()

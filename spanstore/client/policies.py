@@ -1,6 +1,6 @@
 """Saying where groups lie and are led, and where tables belong; the servers then work towards it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from f1common.encoding import tuple as tuples
@@ -28,8 +28,15 @@ class TablePlace:
     def note(self) -> str:
         """What is still to be done, empty if the policy is met."""
         if not self.fit:
-            return "no group meets it: `f1 group place` makes one"
+            command = f"f1 group create NAME{options(self.policy)}"
+            return f"no group meets it: `{command}` founds one, `f1 group place` changes one"
         return "" if set(self.groups) <= set(self.fit) else "its ranges move"
+
+
+def options(policy: Policy) -> str:
+    """Return the options of a command for a policy."""
+    zones = f" --zones {','.join(policy.zones)}" if policy.zones else ""
+    return zones + (f" --leader-zone {policy.leader_zone}" if policy.leader_zone else "")
 
 
 async def place_group(client: SpanClient, group: int, policy: Policy) -> None:
@@ -63,11 +70,13 @@ async def place_table(client: SpanClient, table: int, policy: Policy) -> TablePl
     return _place(table, policy, ranges, directory.policies)
 
 
-async def table_places(client: SpanClient) -> list[TablePlace]:
-    """Return the tables that have a policy, by their ids."""
+async def table_places(client: SpanClient, tables: Sequence[int] | None = None) -> list[TablePlace]:
+    """Return the places of ``tables``, or of those that have a policy, by their ids."""
     ranges, _ = await stored_map(client)
     groups = (await read_directory(client)).policies
-    return [_place(table, policy, ranges, groups) for table, policy in sorted((await table_policies(client)).items())]
+    policies = await table_policies(client)
+    wanted = sorted(policies) if tables is None else tables
+    return [_place(table, policies.get(table, ANYWHERE), ranges, groups) for table in wanted]
 
 
 def _place(table: int, policy: Policy, ranges: RangeMap, policies: Mapping[int, Policy]) -> TablePlace:

@@ -38,7 +38,7 @@ from spanstore.txn.kinds import CONFIGURATION_SINCE, SINCE
 
 _PORT = 7000
 TABLES = 16
-"""Root tables 1 to TABLES are spread over the groups."""
+"""Root tables 1 to TABLES are spread over the groups; with more groups, as many as there are groups."""
 
 _RESPAWN_US = 300_000
 _MAX_KEPT = 3
@@ -90,7 +90,7 @@ class SimCluster:
         """When a server may be absent again (:mod:`spanstore.testing.scenarios.faults`)."""
         self.resumed = 0
         """How often a server started whose replica had the records of such a state, and some of the rows."""
-        self.first_map = spread_tables(self.groups, TABLES)
+        self.first_map = spread_tables(self.groups, max(TABLES, self.config.groups))
         self._cluster = self._describe()
 
     def _describe(self) -> ClusterSection:

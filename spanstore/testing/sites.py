@@ -65,6 +65,8 @@ class Report:
     kinds: dict[str, Latencies]
     leaders: dict[int, str]
     writes_after_loss: int = 0
+    writes_without_leaders: int = 0
+    """After the loss of the site that led all groups, and one machine elsewhere."""
 
 
 def connect(world: World, zones: dict[str, str]) -> None:
@@ -81,7 +83,7 @@ def row(table: int, number: int) -> bytes:
 
 
 async def measure(world: World, rounds: int = 60) -> Report:
-    """Run the five sites, measure, lose a site and one machine elsewhere, and go on writing."""
+    """Run the five sites, measure, lose a site and one machine elsewhere, twice, and go on writing."""
     cluster = SimCluster(world, ClusterConfig(servers=5, groups=2, leader_zone="a"))
     zones = {name: name[-1] for name in cluster.names} | {"east": "a", "west": "d"}
     connect(world, zones)
@@ -98,6 +100,14 @@ async def measure(world: World, rounds: int = 60) -> Report:
     for number in range(rounds):
         await east.commit([Write(row(1, number), b"after")], timeout_s=30)
         report.writes_after_loss += 1
+    world.restart("span-b")
+    world.restart("span-d")
+    await _until_caught_up(cluster)
+    world.crash("span-a", silent=True)
+    world.crash("span-c", silent=True)
+    for number in range(rounds):
+        await west.commit([Write(row(1, number), b"without a"), Write(row(2, number), b"without a")], timeout_s=30)
+        report.writes_without_leaders += 1
     await east.close()
     await west.close()
     return report
@@ -129,6 +139,11 @@ async def _measure_all(report: Report, world: World, east: SpanClient, west: Spa
 
 async def _until_led_from(cluster: SimCluster, zone: str) -> None:
     while any(leader[-1:] != zone for leader in _leaders(cluster).values()) or not _leaders(cluster):
+        await asyncio.sleep(0.5)
+
+
+async def _until_caught_up(cluster: SimCluster) -> None:
+    while cluster.unsettled():
         await asyncio.sleep(0.5)
 
 

@@ -167,7 +167,7 @@ def test_policies_move_replicas_leaders_and_tables() -> None:
         await made.client.commit([Write(row(1, 7), b"seven"), Write(row(2, 7), b"other")])
         place = await place_table(made.client, 1, policy)
         assert place.fit == ()
-        assert "f1 group place" in place.note
+        assert "f1 group place" in place.note and "--zones b,b,a --leader-zone b" in place.note
         await place_group(made.client, 3, policy)
         await made.until(lambda view: _placed(view, 3, "b"), "the table is not where it belongs")
         assert await made.zones(3) == Counter("bba")

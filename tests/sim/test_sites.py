@@ -33,3 +33,7 @@ def test_reads_beside_the_leader_cross_no_continent(report: Report) -> None:
 
 def test_a_site_and_one_machine_elsewhere_may_be_lost(report: Report) -> None:
     assert report.writes_after_loss == 60
+
+
+def test_the_site_that_leads_and_one_machine_elsewhere_may_be_lost(report: Report) -> None:
+    assert report.writes_without_leaders == 60

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
 from spanstore.client import SpanClient
+from spanstore.client.founding import create_group
+from spanstore.client.groups import read_directory
 from spanstore.client.placement import cancel_move, merge_ranges, move_jobs, split_range, stored_map, submit_move
 from spanstore.placement.range_map import KEY_MAX, KEY_MIN, META_GROUP, RangeMap
 from spanstore.testing.checkers import Applied, Installed, Violation
@@ -42,6 +44,10 @@ class Shuffler:
         self._keys = list(keys)
         self._groups = list(groups)
         self._rng = rng
+
+    def add(self, group: int) -> None:
+        """Move ranges to a group that is new."""
+        self._groups.append(group)
 
     async def run(self, every_us: int, until: Callable[[], bool]) -> None:
         """Change something every so often. What is refused, or fails of a fault, is not tried again."""
@@ -86,6 +92,43 @@ class Shuffler:
             except F1Error:
                 pass
             await asyncio.sleep(_QUIET_S)
+
+
+class Founder:
+    """Somebody who founds a group while the cluster runs, and lets a :class:`Shuffler` move ranges there.
+
+    All servers have a replica of it, so that every server can be asked for all rows in the end.
+    """
+
+    def __init__(self, cluster: SimCluster, client: SpanClient, rng: random.Random) -> None:
+        self.founded = 0
+        self._cluster = cluster
+        self._client = client
+        self._rng = rng
+
+    async def run(self, shuffler: Shuffler, within_s: float, until: Callable[[], bool]) -> None:
+        """Found the group at some time, and try again if that fails."""
+        await asyncio.sleep(self._rng.uniform(0.0, within_s))
+        while not until():
+            try:
+                shuffler.add(await self._create(2.0))
+                return
+            except F1Error:
+                await asyncio.sleep(_QUIET_S)
+
+    async def settle(self) -> None:
+        """Wait until the group serves, if it was founded, and have it checked like the others."""
+        while True:
+            try:
+                if (await read_directory(self._client)).foundings:
+                    self._cluster.groups.append(await self._create(60.0))
+                    self.founded = 1
+                return
+            except F1Error:
+                await asyncio.sleep(_QUIET_S)
+
+    async def _create(self, timeout_s: float) -> int:
+        return await create_group(self._client, "late", voters=len(self._cluster.names), timeout_s=timeout_s)
 
 
 class Shuttle(Shuffler):

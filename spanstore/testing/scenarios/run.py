@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, InvariantViolation
+from spanstore.client import SpanClient
 from spanstore.client.placement import stored_map
 from spanstore.engine.base import EngineFailed
 from spanstore.testing.adapter import SpanKv, read_replica
@@ -21,7 +22,15 @@ from spanstore.testing.history import Attempt, History, Status
 from spanstore.testing.scenarios import faults
 from spanstore.testing.scenarios.checks import LeaseWatch, check_decisions, check_replicas
 from spanstore.testing.scenarios.commits import CommitsWorkload
-from spanstore.testing.scenarios.moves import OwnerWatch, Shuffler, Shuttle, check_moves, check_owners, count_moves
+from spanstore.testing.scenarios.moves import (
+    Founder,
+    OwnerWatch,
+    Shuffler,
+    Shuttle,
+    check_moves,
+    check_owners,
+    count_moves,
+)
 from spanstore.testing.scenarios.scenario import Scenario
 from spanstore.testing.sim import Run, SimulationError, World, simulate
 from spanstore.testing.sim.world import NodeEnv
@@ -62,6 +71,7 @@ class Stats:
     transfers: int
     resumed: int
     moves: int = 0
+    founded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,34 @@ class _Clients:
         return sorted(self._busy)
 
 
+class _Changes:
+    """Whoever changes the range map, and founds a group, while the clients work."""
+
+    def __init__(self, cluster: SimCluster, scenario: Scenario, client: SpanClient, keys: list[bytes]) -> None:
+        mover = Shuttle if scenario.shuttle else Shuffler
+        self._scenario = scenario
+        self._shuffler = mover(client, keys, cluster.groups, scenario.rng("moves"))
+        self.founder = Founder(cluster, client, scenario.rng("founding"))
+        self._shuffling: asyncio.Task[None] | None = None
+        self._founding: asyncio.Task[None] | None = None
+
+    def start(self, admin: NodeEnv, until: Callable[[], bool]) -> None:
+        scenario = self._scenario
+        if scenario.moves_us:
+            self._shuffling = admin.spawn(self._shuffler.run(scenario.moves_us, until))
+            if scenario.founds:
+                self._founding = admin.spawn(self.founder.run(self._shuffler, scenario.run_us / 3e6, until))
+
+    async def settle(self, admin: NodeEnv) -> None:
+        if self._shuffling is not None:
+            await _bounded(self._shuffling, "whoever changes the range map still waits")
+        if self._shuffling is not None or self._scenario.balance:
+            await _bounded(admin.spawn(self._shuffler.settle()), "moves of ranges do not end")
+        if self._founding is not None:
+            await _bounded(self._founding, "whoever founds a group still waits")
+            await _bounded(admin.spawn(self.founder.settle()), "the new group does not serve")
+
+
 async def _until(world: World, done: Callable[[], bool], limit_us: int, what: Callable[[], str]) -> None:
     end_us = world.now_us() + limit_us
     while not done():
@@ -169,19 +207,15 @@ async def _play(world: World, scenario: Scenario) -> Stats:
     clients.start(world)
     plan = faults.draw_plan(scenario, cluster.names, clients.names)
     start_us = world.now_us()
-    mover = Shuttle if scenario.shuttle else Shuffler
-    shuffler = mover(kv.client, keys, cluster.groups, scenario.rng("moves"))
-    shuffling = admin.spawn(shuffler.run(scenario.moves_us, clients.stopping)) if scenario.moves_us else None
+    changes = _Changes(cluster, scenario, kv.client, keys)
+    changes.start(admin, clients.stopping)
     await faults.play(world, cluster, plan)
     await world.sleep_us(max(0, start_us + scenario.run_us - world.now_us()))
     clients.stop()
     faults.heal(world, cluster)
 
     await _until(world, lambda: not clients.busy(), PROGRESS_US, lambda: f"clients {clients.busy()} still wait")
-    if shuffling is not None:
-        await _bounded(shuffling, "whoever changes the range map still waits")
-    if shuffling is not None or scenario.balance:
-        await _bounded(admin.spawn(shuffler.settle()), "moves of ranges do not end")
+    await changes.settle(admin)
     final = await _bounded(admin.spawn(workload.final(kv, history)), "the final reads do not succeed")
     await _until(world, lambda: not cluster.unsettled(), PROGRESS_US, cluster.unsettled)
     everywhere = admin.spawn(_read_everywhere(cluster, kv, history, sorted(final)))
@@ -206,6 +240,7 @@ async def _play(world: World, scenario: Scenario) -> Stats:
         transfers=cluster.transfers,
         resumed=cluster.resumed,
         moves=moves,
+        founded=changes.founder.founded,
     )
 
 

@@ -88,6 +88,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     moves_us: int = 0
     """How often somebody splits, merges or moves ranges; 0: never."""
+    founds: bool = False
+    """Whether somebody founds a group meanwhile; ranges then move there too."""
     balance: bool = False
     """Whether the load balancer is at work, and so eager that it has something to do."""
     shuttle: bool = False
@@ -200,6 +202,7 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         txn_idle_ms=rng.choice((500, 3_000)),
         version_keep_ms=version_keep_ms,
         outcome_keep_ms=outcome_keep_ms,
+        founds=random.Random(f"{seed}/founding").random() < 0.3,
         clock_bound_us=bound_us,
         max_drift_ppm=rng.choice((0, 9_000)),
         link_min_us=min_us,

@@ -11,6 +11,7 @@ from f1server.plan.statements import (
     CommitStatement,
     DmlStatement,
     ExplainStatement,
+    PlacementStatement,
     QueryStatement,
     RollbackStatement,
     SchemaChangeStatement,
@@ -65,6 +66,23 @@ def test_ends_and_settings() -> None:
     ]
 
 
+def test_placement() -> None:
+    assert parse(
+        "ALTER TABLE public.t SET PLACEMENT (ZONES = 'a, b,c', LEADER_ZONE = 'a'); alter table T drop placement; "
+        "ALTER TABLE \"SET\" SET PLACEMENT (LEADER_ZONE = 'x')"
+    ) == [
+        PlacementStatement("t", ("a", "b", "c"), "a"),
+        PlacementStatement("T"),
+        PlacementStatement("SET", (), "x"),
+    ]
+    (found,) = parse("ALTER TABLE t ADD COLUMN placement INT64")
+    assert isinstance(found, SchemaChangeStatement)
+    assert parse("SHOW PLACEMENT; SHOW PLACEMENT FROM t") == [
+        ShowStatement("PLACEMENT"),
+        ShowStatement("PLACEMENT", "t"),
+    ]
+
+
 def test_explain() -> None:
     (found,) = parse("EXPLAIN (FORMAT JSON, ANALYZE) DELETE FROM t")
     assert isinstance(found, ExplainStatement)
@@ -81,6 +99,12 @@ def test_explain() -> None:
         ("SELECT 1,\n  2, 'abc", "has no closing '", "2", "6"),
         ("SELECT 1;\nCREATE TABLE t (a INTX)", "there is no type INTX", "2", "19"),
         ("EXPLAIN (FORMAT XML) SELECT 1", "the formats are TEXT and JSON", "1", "17"),
+        ("ALTER TABLE t SET PLACEMENT", "expected (ZONES", "1", "28"),
+        ("ALTER TABLE t SET PLACEMENT ()", "expected ZONES = ", "1", "30"),
+        ("ALTER TABLE t SET PLACEMENT (ZONES = a)", "the value of ZONES as a string", "1", "38"),
+        ("ALTER TABLE t SET PLACEMENT (ZONES = 'a', ZONES = 'b')", "each at most once", "1", "43"),
+        ("ALTER TABLE t SET PLACEMENT (ZONES = 'a') x", "expected (ZONES", "1", "43"),
+        ("ALTER TABLE t DROP PLACEMENT CASCADE", "unexpected CASCADE", "1", "30"),
         ("COMMIT PREPARED 'x'", "unexpected PREPARED", "1", "8"),
         ("BEGIN QUICKLY", "expected OPTIMISTIC", "1", "7"),
         ("SELECT CAST(a AS PROTO<a b>)", "expected PROTO<the full name of a message>", "1", "27"),
