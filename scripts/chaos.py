@@ -4,10 +4,10 @@
 money, append to lists and write registers, a nemesis disturbs one server after the other, and then the checkers look
 at everything that the clients saw. Meanwhile ranges split, merge and move between groups, and replicas move between
 servers; after a third of the time a fifth server joins and a group is founded, and after two thirds one server is
-drained and removed. All
-connections go through `scripts/relay.py`, where cables are cut. Beside all that a probe for each group writes a row
-again and again; its acknowledgements tell how long the group was away after its leader was lost. Exits 0 if no checker
-objects and nothing hung; otherwise the cluster's directory, with its logs and the histories, is kept.
+drained and removed. All connections go through `scripts/relay.py`, where cables are cut. Beside all that a probe for
+each group writes a row again and again; its acknowledgements tell how long the group was away after its leader was
+lost. Exits 0 if no checker objects and nothing hung; otherwise the cluster's directory, with its logs and the
+histories, is kept.
 
 The seed fixes which faults come in which order. Real processes do not run twice alike: the simulator does that.
 """
@@ -275,9 +275,8 @@ class Mover:
         ranges = await self._client.range_map(refresh=True)
         owners = {group for _, _, group in ranges.pieces(start, end)}
         # Groups that own nothing yet are among them.
-        target = self._rng.choice(
-            [group for group in sorted(self._client.groups()) if group not in {0, *owners}] or [1]
-        )
+        others = sorted(self._client.groups() - {0, *owners}) or [1]
+        target = self._rng.choice(others)
         job = await submit_move(self._client, start, end, target)
         await wait_for_move(self._client, job.number, timeout_s=30.0)
         self._outcome.changes["moves of ranges"] += 1
@@ -303,16 +302,15 @@ class Mover:
 
 
 async def grow_and_shrink(cluster: Cluster, seconds: float, rng: random.Random, outcome: Outcome) -> None:
-    """Let a server join after a third of the time, then found a group; after two thirds, drain a server and remove it."""
+    """Let a server join and found a group after a third of the time; after two thirds, drain and remove a server."""
     await asyncio.sleep(seconds / 3)
     await _insist("servers joined", ("cluster", "add", "--kind", "spanserver"), cluster, outcome)
     await _insist("groups founded", ("group", "create", "late"), cluster, outcome)
     await asyncio.sleep(seconds / 3)
     name = rng.choice(cluster.spec().spanservers()[:SERVERS]).name
-    await _insist(
-        "servers drained", ("cluster", "drain", name, "--any-zone", "--timeout", str(GROWTH_S)), cluster, outcome
-    )
-    await _insist("servers removed", ("cluster", "remove", name, "--timeout", str(GROWTH_S)), cluster, outcome)
+    patience = ("--timeout", str(GROWTH_S))
+    await _insist("servers drained", ("cluster", "drain", name, "--any-zone", *patience), cluster, outcome)
+    await _insist("servers removed", ("cluster", "remove", name, *patience), cluster, outcome)
 
 
 async def _insist(what: str, command: Sequence[str], cluster: Cluster, outcome: Outcome) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from f1common.config import PaxosSection
 from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
 from spanstore.client import CommitId, SpanClient, Write
@@ -23,7 +24,9 @@ async def read_all(client: SpanClient) -> set[bytes | None]:
 
 async def drivers_and_servers_die(world: World) -> list[str]:
     """Write all keys again and again; drivers and servers die meanwhile. Return how each attempt ended."""
-    cluster = SimCluster(world, ClusterConfig(groups=GROUPS))
+    # Of three hundred replicas most are idle: they need not say so all the time.
+    paxos = PaxosSection(lease_ms=6_000, election_timeout_ms=3_000, heartbeat_ms=900)
+    cluster = SimCluster(world, ClusterConfig(groups=GROUPS, paxos=paxos))
     cluster.start()
     client = cluster.client(world.add_client("reader"))
     await cluster.settle(client)
@@ -63,10 +66,10 @@ async def _commit(driver: SpanClient, value: bytes, name: CommitId) -> None:
         pass  # the outcome is asked for
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_a_hundred_groups_agree_whoever_dies(seed: int) -> None:
-    ends = run_sim(drivers_and_servers_die, seed)
-    assert len(ends) == ROUNDS
+    assert len(run_sim(drivers_and_servers_die, seed)) == ROUNDS
 
 
 @pytest.mark.long
