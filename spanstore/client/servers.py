@@ -12,6 +12,7 @@ from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.client import SpanClient
 from spanstore.client.groups import GroupAdmin, Members, Progress, read_directory
 from spanstore.client.values import KeyRange, Write
+from spanstore.paxos.configuration import server_of
 from spanstore.placement.balance import GroupState, Health, Move, ServerState, Why
 from spanstore.placement.directory import Directory, Standing, encode_standing, server_key, standing_key
 from spanstore.placement.draining import why_not
@@ -37,7 +38,7 @@ class ServerAdmin:
 
     async def replicas(self, server: str) -> list[Members]:
         """Return the groups that ``server`` has a replica of. Raises UNAVAILABLE while a group has no leader."""
-        return [members for members in await self._members() if members.of(server) is not None]
+        return [members for members in await self._members(server) if members.of(server) is not None]
 
     async def until_known(self, servers: set[str]) -> None:
         """Wait until ``servers`` have registered and answer where they say. Raises DEADLINE_EXCEEDED."""
@@ -80,7 +81,7 @@ class ServerAdmin:
 
     async def _check_places(self, server: str, directory: Directory, any_zone: bool) -> None:
         zones = {group: policy.zones for group, policy in directory.policies.items()}
-        members = await self._members()
+        members = await self._members(server)
         groups = [GroupState(m.group, m.voters, m.learners, zones.get(m.group, ())) for m in members]
         states = await self._states(directory)
         reasons = why_not(server, states, groups, any_zone=any_zone)
@@ -168,7 +169,7 @@ class ServerAdmin:
         return [move for move in moves if move.new == server]
 
     async def _check_rebuilt(self, server: str, orders: Iterable[Move]) -> None:
-        now = {members.group: members for members in await self._members()}
+        now = {members.group: members for members in await self._members(server)}
         for order in orders:
             member = now[order.group].of(server) if order.group in now else None
             votes = member is not None and member in now[order.group].voters
@@ -189,17 +190,19 @@ class ServerAdmin:
     async def _mark(self, server: str, standing: Standing) -> None:
         await self._client.commit([Write(standing_key(server), encode_standing(standing))])
 
-    async def _members(self) -> list[Members]:
+    async def _members(self, server: str) -> list[Members]:
         """Return the members of all groups as their leaders have them, once each has one: an election takes seconds.
 
-        Raises UNAVAILABLE if one stays without.
+        A group that was founded and has had no leader so far counts if ``server`` is to have a replica of it. Raises
+        UNAVAILABLE if one stays without.
         """
         end = asyncio.get_running_loop().time() + min(self._timeout_s, _ELECTION_S)
         while True:
             found = {members.group: members for members in await self._groups.all_members() if members.leader}
             # A group that has had no leader yet is in the range map only, or in the row of its founding.
             directory = await self.directory()
-            known = {*directory.groups, *directory.foundings, *(await self._client.range_map()).groups()}
+            begun = (n for n, founding in directory.foundings.items() if server in map(server_of, founding.voters))
+            known = {*directory.groups, *begun, *(await self._client.range_map()).groups()}
             silent = [str(number) for number in sorted(known) if number not in found]
             if not silent:
                 return list(found.values())

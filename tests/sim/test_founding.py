@@ -295,6 +295,34 @@ def test_groups_are_founded_once_all_servers_know_how() -> None:
     run_sim(with_old_servers, 1)
 
 
+async def stuck(world: World) -> None:
+    """Two of three servers go for long before they have read of the group; nobody else has to wait for them."""
+    cluster, client, load = await ready(world, started(servers=7, spare=4))
+    task = asyncio.ensure_future(create_group(client, "new", timeout_s=5))
+    while not (founding := (await read_directory(client)).foundings.get(3)):
+        await asyncio.sleep(0.001)
+    chosen = [server_of(voter) for voter in founding.voters]
+    assert not {*chosen} & {*cluster.names[:3]}
+    for name in chosen[:2]:
+        world.crash(name)
+    with pytest.raises(F1Error, match="start most of these servers") as caught:
+        await task
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    (idle,) = {*cluster.names[3:]} - {*chosen}
+    await ServerAdmin(client).retire(idle)
+    with pytest.raises(F1Error, match="3 have no leader"):
+        await ServerAdmin(client, timeout_s=3).retire(chosen[0])
+    assert world.true_ts() - await client.safe_time() < 1_000_000, "what owns nothing holds nothing back"
+    for name in chosen[:2]:
+        world.restart(name)
+    assert await create_group(client, "new") == 3
+    await load.check()
+
+
+def test_a_group_that_cannot_begin_keeps_nobody_waiting() -> None:
+    run_sim(stuck, 1)
+
+
 # ---------------------------------------------------------------------- the global safe timestamp
 
 

@@ -454,3 +454,39 @@ def test_safe_time_is_the_least_of_all_groups_and_never_zero() -> None:
         assert caught.value.code is Code.UNAVAILABLE
 
     talk(lambda server, request: pb.Response(safe_time=pb.SafeTimeReply(safe_ts=known[request.group])), main)
+
+
+def test_safe_time_counts_groups_that_the_meta_group_tells_of() -> None:
+    """A group that was founded since the client read the map may commit below what the others call safe."""
+    known = {1: 50, 2: 70, 3: 60, 9: 40}
+
+    def script(server: str, request: pb.Request) -> Answer:
+        groups = (1, 2, 3, 9) if request.group == 1 else ()
+        return pb.Response(safe_time=pb.SafeTimeReply(safe_ts=known[request.group], groups=groups))
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        await client.range_map()
+        asked = asyncio.create_task(client.safe_time())
+        await tier.world.sleep_us(500_000)
+        assert not asked.done(), "nobody has said where group 9 is"
+        tier.leaders[9] = "s2"
+        assert await asked == 40
+        del tier.leaders[9]
+        # A server that is behind does not make the client forget it.
+        await client.range_map(refresh=True)
+        known[9] = 45
+        assert await client.safe_time() == 45
+
+    talk(script, main)
+
+
+def test_a_group_that_no_server_knows_makes_no_timestamp_safe() -> None:
+    def script(server: str, request: pb.Request) -> Answer:
+        return pb.Response(safe_time=pb.SafeTimeReply(safe_ts=50, groups=(1, 2, 3, 9)))
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        with pytest.raises(F1Error, match="where group 9 is") as caught:
+            await client.safe_time(0.5)
+        assert (caught.value.code, caught.value.retryable) == (Code.UNAVAILABLE, True)
+
+    talk(script, main)
