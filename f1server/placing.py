@@ -5,6 +5,7 @@ The storage tier knows tables by the ids that their keys begin with, and goes by
 and its change history go where it goes. Global indexes have keys of their own: they get the policy of their table.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from f1common.errors import Code, F1Error
@@ -12,8 +13,11 @@ from f1server.catalog.schema import Schema, Table
 from f1server.plan.statements import PlacementStatement
 from spanstore.client import SpanClient
 from spanstore.client.policies import TablePlace, place_table, table_places
+from spanstore.client.surveying import table_policies
 from spanstore.placement.policy import ANYWHERE, Policy
 from spanstore.placement.range_map import GLOBAL_INDEX_BASE
+
+_log = logging.getLogger(__name__)
 
 COLUMNS = ("name", "kind", "zones", "leader_zone", "groups", "note")
 
@@ -44,6 +48,20 @@ async def placements(client: SpanClient, schema: Schema, name: str = "") -> list
     parts = [part for table in tables for part in _parts(schema, table)]
     places = {place.table: place for place in await table_places(client, [number for _, _, number in parts])}
     return [_row(kind, name, places[number]) for kind, name, number in parts]
+
+
+async def follow(client: SpanClient, schema: Schema) -> None:
+    """Give global indexes that are new the policy of their table. What goes wrong is logged: the index is there."""
+    try:
+        policies = await table_policies(client)
+        for root in _roots(schema):
+            policy = policies.get(root.id, ANYWHERE)
+            for _, name, number in _parts(schema, root) if policy != ANYWHERE else ():
+                if number not in policies:
+                    await place_table(client, number, policy)
+                    _log.info("index %s goes where table %s belongs: %s", name, root.name, policy)
+    except F1Error as error:
+        _log.warning("new indexes are not where their tables belong; repeat ALTER TABLE ... SET PLACEMENT: %s", error)
 
 
 def _roots(schema: Schema) -> list[Table]:

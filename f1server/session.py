@@ -11,6 +11,7 @@ import pyarrow as pa
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
+from f1server import placing
 from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import forms_at
@@ -257,6 +258,8 @@ class Frontend:
         done = await self._changes.apply_sources(
             database, sql, protos, dry_run=request.dry_run, allow_data_loss=request.allow_data_loss
         )
+        if not request.dry_run:
+            await placing.follow(self._client, done.schema)
         steps = [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
         return pb.ApplySchemaReply(steps=steps, version=done.schema.version)
 

@@ -539,6 +539,7 @@ class SqlRunner:
         if isinstance(ddl, CreateTable) and ddl.as_query:
             return await self._create_as(request, statement.tag, ddl)
         done = await self._changes.apply_ddl(request.database, [ddl])
+        await placing.follow(self._client, done.schema)
         return SqlAnswer(tag=statement.tag, schema_version=done.schema.version)
 
     async def _create_as(self, request: SqlRequest, tag: str, ddl: CreateTable) -> SqlAnswer:

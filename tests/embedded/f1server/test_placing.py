@@ -44,8 +44,10 @@ def test_a_policy_is_of_the_table_its_children_and_its_indexes_whatever_it_is_ca
         await db.conn.execute("ALTER TABLE Customer RENAME TO Client")
         first, *_ = await db.rows("SHOW PLACEMENT FROM Client")
         assert (first[0], first[5]) == ("Client", "its ranges move")
+        await db.conn.execute("CREATE INDEX ByIdDescending ON Campaign (CampaignId, Id)")
         everything = await db.rows("SHOW PLACEMENT")
-        assert [row[0] for row in everything] == ["Client", "ByName", "ByTitle", "Other"]
+        assert [row[0] for row in everything] == ["Client", "ByName", "ByTitle", "ByIdDescending", "Other"]
+        assert everything[3][2:4] == ("b, a, c", "b"), "it was created later, and belongs where its table does"
         assert everything[-1][2:4] == (None, None) and everything[-1][5] is None
         assert {place.fit for place in await table_places(db.storage)} == {(number,)}
         await db.rows("ALTER TABLE Client DROP PLACEMENT")
