@@ -1,6 +1,6 @@
 """The value of a row: its columns' cells. The key's columns are not in it, NULL is the absence of a cell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from f1common.encoding.row import Cell, Marker, decode_row, encode_row
 from f1common.errors import Code, F1Error
@@ -28,10 +28,15 @@ def cells_of(table: Table, row: Mapping[int, Value]) -> dict[int, Cell]:
     return {column_id: value for column_id, value in row.items() if value is not None and column_id not in key}
 
 
-def row_of(table: Table, key_values: Sequence[Value], cells: Mapping[int, Cell]) -> Row:
-    """Return the row that these cells hold, of the columns that the table has; locks and unknown cells are left out."""
+def row_of(
+    table: Table, key_values: Sequence[Value], cells: Mapping[int, Cell], columns: Iterable[int] | None = None
+) -> Row:
+    """Return the row that these cells hold, of the columns that the table has; locks and unknown cells are left out.
+
+    ``columns``: only these are wanted, beside the key's.
+    """
     row: Row = dict(zip(table.key_column_ids, key_values, strict=True))
-    for column_id in table.by_id:
+    for column_id in table.by_id if columns is None else columns:
         if column_id not in row:
             value = cells.get(column_id)
             if isinstance(value, Marker) or type(value).__name__ == "Ext":

@@ -113,12 +113,13 @@ class _Gathered:
         """The size of each row, in bytes."""
         self.count = 0
         self._size = 0
+        self._columns = frozenset[int]().union(*(where.columns for where in walk.work.indexes))
 
     def add(self, row: Stored) -> None:
         """Take in the entries of a row."""
         table, indexes = self._walk.work.table, self._walk.work.indexes
         self.rows.append(row.size)
-        values = row_of(table, row.primary, row.cells)
+        values = row_of(table, row.primary, row.cells, self._columns)
         for where in indexes:
             for key, several in where.keys(values, row.primary).items():
                 value = where.value_of(values, row.primary, row.cells, row.ts)
