@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from f1common.errors import Code, F1Error
 from spanstore.client import KeyRange, SpanClient, Write
+from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import (
     Directory,
     Server,
@@ -145,7 +146,7 @@ class Registrar:
         due = {}
         for number, founding in self._known.foundings.items():
             members = self._known.groups.get(number, founding.configuration()).members
-            if set(members) & set(founding.voters):
+            if any(member in members and server_of(member) == self._server.name for member in founding.voters):
                 due[number] = founding.configuration()
         await self._server.found(due)
 
