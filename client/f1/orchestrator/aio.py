@@ -324,7 +324,7 @@ class Transaction:
             outcome = "committed" if committed else "conflict"
             return committed
         except F1Error as error:
-            if attempt.deciding:
+            if attempt.deciding and error.ambiguous:
                 outcome = "unknown"
                 text = f"transaction {attempt.start_ts} may have committed or not ({error.message}): read to find out"
                 raise F1Error(Code.UNKNOWN_OUTCOME, text) from error

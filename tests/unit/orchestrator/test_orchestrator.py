@@ -511,3 +511,19 @@ def test_a_process_that_was_idle_leases_a_bound_of_now() -> None:
             assert bound is not None and last < bound < tx.start_ts
 
     asyncio.run(main())
+
+
+def test_a_commit_that_is_known_not_to_have_happened_says_what_is_wrong() -> None:
+    class Full(MemoryStore):
+        async def put_if_absent(self, write: Write) -> bytes:
+            raise F1Error(Code.DISK_FULL, "the store is full")
+
+    async def main() -> None:
+        o = aio.Orchestrator(Full(), LocalTimestamps(), LocalLocks())
+        tx = await o.start()
+        tx.set("t", "a", "x", 1)
+        with pytest.raises(F1Error) as caught:
+            await tx.commit()
+        assert (caught.value.code, caught.value.ambiguous) == (Code.DISK_FULL, False)
+
+    asyncio.run(main())

@@ -234,11 +234,18 @@ class SpanStore:
                 return
             except F1Error as error:
                 failure = error
-            if failure.ambiguous and (await client.fence(name, timeout_s=self._timeout_s)).committed:
+            if failure.ambiguous and await self._has_happened(name):
                 return
             if not (failure.ambiguous or failure.retryable) or loop.time() >= end:
                 raise F1Error(failure.code, failure.message, retryable=failure.retryable, details=failure.details)
             await asyncio.sleep(backoff.next_s())
+
+    async def _has_happened(self, name: "span.CommitId") -> bool:
+        """Tell whether a commit has happened; if not, it never will. Raises F1Error, ambiguous: it may yet."""
+        try:
+            return bool((await (await self._span()).fence(name, timeout_s=self._timeout_s)).committed)
+        except F1Error as error:
+            raise F1Error(error.code, error.message, ambiguous=True, details=error.details) from error
 
     async def close(self) -> None:
         """Disconnect. Idempotent."""
