@@ -16,17 +16,14 @@ from f1common.orchestrator.lock_table import LockConfig, LockTable
 from f1common.pb import orchestrator_pb2_grpc as stubs
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
 from f1common.rpc.server import ServerBootstrap
-from spanstore.client import SpanClient
 from txservices import locks as lock_service
 from txservices import timestamps as timestamp_service
 from txservices.identity import identity_of
 from txservices.locks import LockServicer
-from txservices.records import SpanRecord
+from txservices.records import record_over
 from txservices.timestamps import TimestampServicer
 
 _log = logs.get_logger(__name__)
-
-_RECORD_TIMEOUT_S = 5.0
 
 app = typer.Typer(help="The services of the transaction orchestrator.", no_args_is_help=True)
 
@@ -48,10 +45,10 @@ async def serve_timestamps(config: Config) -> None:
     metrics = Metrics(process=True)
     bootstrap = ServerBootstrap(options_of(config), service_names=(timestamp_service.SERVICE_NAME,), metrics=metrics)
     clock = clock_from_config(config.clock)
-    client = SpanClient([server.address for server in config.cluster.servers], clock=clock, rng=process_rng())
+    addresses = [server.address for server in config.cluster.servers]
+    record, client = record_over(addresses, clock=clock, rng=process_rng())
     section = config.orchestrator
     allocation = AllocationConfig(section.timestamp_lease_ms * 1000, section.timestamp_range)
-    record = SpanRecord(client, _RECORD_TIMEOUT_S)
     servicer = TimestampServicer(record, clock, allocation, metrics, identity_of(config.server))
     stubs.add_TimestampsServicer_to_server(servicer, bootstrap.server)
     leading = asyncio.create_task(servicer.run(), name="leading the timestamp service")

@@ -1,14 +1,18 @@
 """The durable record of the timestamp service, in the storage tier."""
 
+import random
+from collections.abc import Sequence
 from typing import Protocol
 
+from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.orchestrator.allocation import NO_RECORD, BoundRecord
 from f1common.orchestrator.spans import BOUND_KEY
+from f1common.rpc.channels import ChannelCache
 from spanstore.client import ExpectVersion, SpanClient, Write
 
-__all__ = ["RecordStore", "SpanRecord"]
+__all__ = ["RecordStore", "SpanRecord", "record_over"]
 
 
 class RecordStore(Protocol):
@@ -24,6 +28,22 @@ class RecordStore(Protocol):
         Raises F1Error, ambiguous if it is not known whether it was written.
         """
         ...
+
+
+def record_over(
+    addresses: Sequence[str],
+    *,
+    clock: Clock,
+    rng: random.Random,
+    channels: ChannelCache | None = None,
+    timeout_s: float = 5.0,
+) -> tuple["SpanRecord", SpanClient]:
+    """Return the record in the storage tier at ``addresses``, and the client to close in the end.
+
+    It is written and read all the time, also where no user is, so that it does not count as what users do.
+    """
+    client = SpanClient(addresses, clock=clock, rng=rng, channels=channels, background=True)
+    return SpanRecord(client, timeout_s), client
 
 
 class SpanRecord:

@@ -20,6 +20,7 @@ class LockDesk:
         self._now_us = now_us
         self._answers: dict[bytes, list[Answer]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._due_us = 0
 
     def acquire(
         self, request: bytes, locks: Sequence[WantedLock], bound: int | None, wait_us: int, answer: Answer
@@ -67,14 +68,16 @@ class LockDesk:
         self._settle_answers([Done(request, None) for request in sorted(self._answers)])
 
     def _settle(self, done: Sequence[Done]) -> None:
+        """Answer, and see to it that a tick comes when something is due; one that comes too early looks again."""
         self._settle_answers(done)
+        next_us = self.table.next_us()
+        if next_us is None or (self._timer is not None and self._due_us <= next_us):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        next_us = self.table.next_us()
-        if next_us is not None:
-            wait_s = max(next_us - self._now_us(), 1_000) / 1_000_000
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
+        self._due_us = next_us
+        wait_s = max(next_us - self._now_us(), 1_000) / 1_000_000
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
 
     def _settle_answers(self, done: Sequence[Done]) -> None:
         for item in done:

@@ -283,8 +283,12 @@ class LockTable:
         return self._grant_freed(waiter.locks, now_us)
 
     def _remember_ended(self, request: bytes, now_us: int) -> None:
-        """A copy of the request that is still on its way must not be granted a second time."""
-        self._ended[request] = now_us + self._config.tenure_us
+        """A copy of the request that is still on its way must not be granted a second time.
+
+        One that is on its way for longer than a lease lasts would get a lease that nobody refreshes: it lapses. To
+        remember all requests for a whole tenure would take a gigabyte where there are thousands a second.
+        """
+        self._ended[request] = now_us + self._config.lease_us
         heapq.heappush(self._alarms, (self._ended[request], 0, request))
 
     def _grant_freed(self, locks: Sequence[WantedLock], now_us: int) -> list[Done]:

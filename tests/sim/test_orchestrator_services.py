@@ -21,11 +21,12 @@ from f1common.orchestrator.allocation import AllocationConfig
 from f1common.orchestrator.lock_table import LockConfig, LockTable, Mode, WantedLock
 from f1common.pb import orchestrator_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
+from spanstore.client import SpanClient
 from spanstore.testing.checkers import SnapshotRange, SnapshotTxn, check_snapshot_isolation, require
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim import NodeEnv, World, run_sim
 from txservices.locks import LockServicer
-from txservices.records import SpanRecord
+from txservices.records import record_over
 from txservices.timestamps import TimestampServicer
 
 PORT = 7600
@@ -66,7 +67,9 @@ class Stage:
         self.world.add_node("locks", self._locks)
 
     async def _timestamps(self, env: NodeEnv) -> None:
-        record = SpanRecord(self.cluster.client(env), 5.0)
+        record, _ = record_over(
+            self.cluster.addresses, clock=env.clock, rng=env.rng, channels=ChannelCache(env.channel)
+        )
         config = AllocationConfig(300_000, range_size=20)
         servicer = self.leaders[env.name] = TimestampServicer(record, env.clock, config, Metrics())
         server = env.server()
@@ -229,6 +232,29 @@ def test_timestamps_rise_strictly_through_fail_overs(seed: int) -> None:
             assert all(other < ts for _, ended, other in seen if ended < began)
 
     run_sim(main, seed)
+
+
+def test_the_record_of_timestamps_is_no_load_of_users() -> None:
+    async def main(world: World) -> None:
+        stage = Stage(world)
+        await stage.start()
+        env = world.add_client("client-0")
+        while stage.leader() is None:
+            await asyncio.sleep(0.1)
+        written = stage.leaders[stage.leader() or ""]._version
+        await asyncio.sleep(20)
+
+        async def ask() -> None:
+            channels = ChannelCache(env.channel)
+            addresses = stage.cluster.addresses
+            client = SpanClient(addresses, clock=env.clock, rng=env.rng, channels=channels, background=True)
+            load = await client.foreground()
+            assert load.commits < 1 and load.reads < 1, load
+
+        await asyncio.shield(env.spawn(ask()))
+        assert stage.leaders[stage.leader() or ""]._version > written, "it has been written all the time"
+
+    run_sim(main, 1)
 
 
 def test_a_waiting_request_ends_with_its_caller() -> None:

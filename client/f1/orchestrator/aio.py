@@ -346,6 +346,8 @@ class Transaction:
 
     async def _release(self) -> None:
         """Others need not wait for the leases to lapse."""
+        if self._attempt.released:
+            return
         try:
             await self._orchestrator.around.locks.release(self.leases())
         except F1Error:

@@ -90,6 +90,8 @@ class Attempt:
     ranges: list[RangeRead] = field(default_factory=list)
     commit_lease: Token | None = None
     commit_ts: int = 0
+    released: bool = False
+    """Whether all leases have been given back."""
     deciding: bool = False
     """Whether the row that commits it is on its way: until it is known what became of that, so is the outcome."""
     delete_failed: bool = True
@@ -276,7 +278,7 @@ def commit(attempt: Attempt, known: Known) -> Steps[bool]:
     leases = (attempt.lease, attempt.commit_lease)
     checked = [key for key in sorted(attempt.writes) if attempt.rows.get(key)]
     if (yield from _has_conflict(attempt, checked, known)):
-        yield Release(leases)
+        yield from _release(attempt)
         return False
     written = tuple(Write(key, attempt.start_ts, value) for key, value in sorted(attempt.writes.items()))
     yield Put(written)
@@ -287,10 +289,15 @@ def commit(attempt: Attempt, known: Known) -> Steps[bool]:
         # It never will be: these values are of no use to anybody, and no decision has to be left for them.
         yield Delete(tuple((write.key, write.ts) for write in written))
     readable: bool = held or (yield Validate((attempt.lease,)))
-    yield Release(leases)
+    yield from _release(attempt)
     if not readable:
         raise expired()
     return committed
+
+
+def _release(attempt: Attempt) -> Steps[None]:
+    yield Release(tuple(token for token in (attempt.lease, attempt.commit_lease) if token is not None))
+    attempt.released = True
 
 
 def _decide_own(attempt: Attempt, own_row: bytes, known: Known) -> Steps[bool]:
