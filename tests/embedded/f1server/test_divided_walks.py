@@ -135,6 +135,36 @@ def test_slaves_do_the_work_and_one_that_dies_loses_nothing(monkeypatch: pytest.
     with_database(body, BASE, slaves=2)
 
 
+def test_slaves_copy_the_rows_of_a_table_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_partitions(monkeypatch, rate=2_000)
+    walks = Walks(monkeypatch)
+    served: list[Any] = []
+    serve = InPlaceWalks.serve
+
+    async def noted(self: InPlaceWalks, context: Any) -> None:
+        served.append(self)
+        await serve(self, context)
+
+    monkeypatch.setattr(InPlaceWalks, "serve", noted)
+
+    async def body(db: Database) -> None:
+        await filled(db)
+        await with_slaves(db)
+        async with changing(db):
+            moving = db.env.spawn(db.conn.execute("ALTER TABLE R SET PRIMARY KEY (W, A)"))
+            await until(lambda: len(walks.begun) > 4)
+            db.world.crash("slave-a")
+            await moving
+        assert len(served) > 8
+        assert len(set(map(id, served))) == 2
+        key = (await db.process().leases.current("default")).schema.table("R").key_columns
+        assert [column.name for column in key] == ["W", "A"]
+        assert not await db.storage.pins.list()
+        await check(db)
+
+    with_database(body, BASE, slaves=2)
+
+
 def test_a_slave_commits_up_to_its_fence_and_not_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner dies and nobody extends the fence: what the slave still does is refused, by itself or by storage."""
     small_partitions(monkeypatch, rate=5)
