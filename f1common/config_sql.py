@@ -47,6 +47,14 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     reorganise_max_rows_per_s: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many rows a schema change works on at most.")
     ] = 50_000
+    authentication: Annotated[
+        Literal["none", "password"],
+        Meta(description="Whether clients have to log in; with none, whoever reaches the port is the superuser f1."),
+    ] = "none"
+    token_ms: Annotated[
+        int,
+        Meta(ge=1_000, le=_DAY_MS, description="How long a login is good for; clients log in again by themselves."),
+    ] = 900_000
     force_join: Annotated[
         Literal["none", "broadcast", "repartition"],
         Meta(description="For tests: how distributed joins are made wherever that is possible."),

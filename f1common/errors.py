@@ -30,6 +30,7 @@ code                    retryable what the caller may do
 ``NOT_LEADER``          yes       Ask the leader; ``details["leader"]`` names it when the sender knows.
 ``OUT_OF_RANGE``        no        A value does not fit its type: correct the value.
 ``OVERLOADED``          yes       Nothing was done: retry after a back-off.
+``PERMISSION_DENIED``   no        The role lacks a right, which is named: have it granted, or ask as another role.
 ``PORT_IN_USE``         no        Another process listens there: choose another port or stop that process.
 ``SNAPSHOT_TOO_OLD``    no        The timestamp lies below what garbage collection keeps: read at a newer one.
 ``TRANSACTION_EXPIRED`` yes       The transaction outlived its lease, nothing of it was kept: run it again, and quicker.
@@ -67,6 +68,7 @@ class Code(StrEnum):
     NOT_LEADER = "NOT_LEADER"
     OUT_OF_RANGE = "OUT_OF_RANGE"
     OVERLOADED = "OVERLOADED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
     PORT_IN_USE = "PORT_IN_USE"
     SNAPSHOT_TOO_OLD = "SNAPSHOT_TOO_OLD"
     TRANSACTION_EXPIRED = "TRANSACTION_EXPIRED"

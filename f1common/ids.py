@@ -25,6 +25,11 @@ def process_rng() -> random.Random:
     return random.Random(int.from_bytes(os.urandom(32), "big"))
 
 
+def secret_bytes(count: int) -> bytes:
+    """Return bytes that nobody can guess, for keys, salts and nonces: those of a ``random.Random`` can be foretold."""
+    return os.urandom(count)
+
+
 def new_id(rng: random.Random) -> bytes:
     """Return 16 random bytes. Processes pass ``random.Random()`` as the system seeds it, the simulator a seeded one."""
     return rng.randbytes(UNIQUE_BYTES)

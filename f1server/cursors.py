@@ -19,6 +19,7 @@ class _Cursor:
     batches: AsyncIterator[pa.RecordBatch]
     schema: pa.Schema
     last_used: float
+    owner: int
     busy: bool = False
     rest: pa.RecordBatch | None = None
     """What of the last batch did not fit."""
@@ -43,9 +44,11 @@ class Cursors:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def start(self, schema: pa.Schema, batches: AsyncIterator[pa.RecordBatch], max_bytes: int) -> Page:
-        """Take the first part of a result, and keep the rest if there is one."""
-        cursor = _Cursor(batches, schema, asyncio.get_running_loop().time())
+    async def start(
+        self, schema: pa.Schema, batches: AsyncIterator[pa.RecordBatch], max_bytes: int, owner: int = 0
+    ) -> Page:
+        """Take the first part of a result of the role ``owner``, and keep the rest if there is one."""
+        cursor = _Cursor(batches, schema, asyncio.get_running_loop().time(), owner)
         arrow, rows, more = await _take(cursor, max_bytes)
         if not more:
             return Page(arrow, b"", rows)
@@ -56,10 +59,13 @@ class Cursors:
         self._open[handle] = cursor
         return Page(arrow, handle, rows)
 
-    async def fetch(self, handle: bytes, max_bytes: int) -> Page:
-        """Take the next part. Raises NOT_FOUND for a result that is closed, read to its end or given up."""
+    async def fetch(self, handle: bytes, max_bytes: int, owner: int = 0) -> Page:
+        """Take the next part, for the role whose result it is.
+
+        Raises NOT_FOUND for a result that is closed, read to its end, given up or another role's.
+        """
         cursor = self._open.get(handle)
-        if cursor is None or cursor.busy:
+        if cursor is None or cursor.busy or cursor.owner != owner:
             raise F1Error(
                 Code.NOT_FOUND,
                 "this server holds no such result: it was read, closed, or idle for a minute; query again",
@@ -77,8 +83,10 @@ class Cursors:
             self._open.pop(handle, None)
         return Page(arrow, handle if more else b"", rows)
 
-    async def close_one(self, handle: bytes) -> None:
-        """Give a result up; harmless for one that is not there."""
+    async def close_one(self, handle: bytes, owner: int | None = None) -> None:
+        """Give a result up; harmless for one that is not there, or not ``owner``'s if that is given."""
+        if owner is not None and (held := self._open.get(handle)) is not None and held.owner != owner:
+            return
         cursor = self._open.pop(handle, None)
         if cursor is not None:
             await _close(cursor)

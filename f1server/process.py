@@ -3,16 +3,21 @@
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from f1common.clock import Clock
 from f1common.config import Config
 from f1common.errors import F1Error
+from f1common.ids import secret_bytes
 from f1common.observe.metrics import Metrics
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import f1_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
+from f1server.access.gate import Gate
+from f1server.access.keys import SigningKeys
+from f1server.access.login import Logins
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
 from f1server.check.checker import Checker
@@ -26,7 +31,7 @@ from f1server.schemachange.planner import SchemaPlanner
 from f1server.schemachange.reorganiser import Reorganiser
 from f1server.schemachange.survey import Surveyor
 from f1server.schemachange.throttle import ThrottleOptions
-from f1server.service import F1Servicer
+from f1server.service import TOKEN_KEY, Doors, F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner
 from f1server.txn.committer import Committer
@@ -107,10 +112,19 @@ class F1Process:
             rng=rng,
             pool=self.pool,
         )
-        self._servicer = F1Servicer(self.frontend, draining=draining)
+        self.doors = self._make_doors(config, clock, rng.randbytes if inline else secret_bytes)
+        """Where clients log in; None: they do not."""
+        self._servicer = F1Servicer(self.frontend, draining=draining, doors=self.doors)
         self.ready = asyncio.Event()
         """Set when the default database can be used."""
         self._opening: asyncio.Task[None] | None = None
+
+    def _make_doors(self, config: Config, clock: Clock, random_bytes: Callable[[int], bytes]) -> Doors | None:
+        if config.f1server.authentication == "none":
+            return None
+        keys = SigningKeys(self.client, clock, random_bytes)
+        logins = Logins(self.leases, keys, clock, random_bytes, token_ms=config.f1server.token_ms)
+        return Doors(logins, Gate(self.leases, keys, clock))
 
     def _make_changes(self, config: Config, clock: Clock) -> SchemaChanges:
         section = config.f1server
@@ -154,7 +168,9 @@ class F1Process:
     async def _nudge(self, address: str, database: str, version: int) -> None:
         """Tell another f1server of a new schema version; it finds out by itself if this does not arrive."""
         stub = stubs.F1ServerStub(self._channels.get(address))
-        await stub.RefreshSchema(pb.RefreshSchemaRequest(database=database, version=version), timeout=1.0)
+        metadata = ((TOKEN_KEY, await self.doors.gate.server_token()),) if self.doors is not None else ()
+        request = pb.RefreshSchemaRequest(database=database, version=version)
+        await stub.RefreshSchema(request, timeout=1.0, metadata=metadata)
 
     async def drain(self) -> None:
         """Let running requests end."""

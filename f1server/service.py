@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from f1common.errors import Code, F1Error
@@ -12,6 +13,9 @@ from f1common.rpc.deadlines import Deadline, within
 from f1common.rpc.serving import serve_requests
 from f1common.rpc.status import error_from_exception, error_to_wire, maps_errors
 from f1common.rpc.versions import check_version
+from f1server.access.gate import Gate
+from f1server.access.login import Logins
+from f1server.access.rights import EVERYBODY, Caller
 from f1server.session import Frontend
 
 PROTOCOL_VERSION = 1
@@ -20,13 +24,28 @@ SERVICE_NAME = "f1.db.F1Server"
 _DEFAULT_TIMEOUT_MS = 60_000
 _LONGEST_TIMEOUT_MS = 3_600_000
 
-Handler = Callable[[str, Any], Awaitable[Any]]
+Handler = Callable[[str, Any, Caller], Awaitable[Any]]
+
+TOKEN_KEY = "f1-token-bin"
+"""Metadata of calls between f1servers: the caller's token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where roles log in, and where they show that they have."""
+
+    logins: Logins
+    gate: Gate
 
 
 class F1Servicer(stubs.F1ServerServicer):
     """Implements ``f1.db.F1Server``."""
 
-    def __init__(self, frontend: Frontend, *, draining: asyncio.Event | None = None) -> None:
+    def __init__(
+        self, frontend: Frontend, *, draining: asyncio.Event | None = None, doors: Doors | None = None
+    ) -> None:
+        """``doors``: where roles log in and show their tokens; None: authentication is none."""
+        self._doors = doors
         self._frontend = frontend
         self._draining = draining
         self._tasks: set[asyncio.Task[None]] = set()
@@ -52,9 +71,15 @@ class F1Servicer(stubs.F1ServerServicer):
     async def Session(self, request_iterator: Any, context: Any) -> None:
         """Serve one client's stream of requests; those that are unanswered when it goes away are cancelled."""
         mine: set[asyncio.Task[None]] = set()
+        token = b""
+
+        def unpack(batch: pb.ClientBatch) -> Any:
+            nonlocal token
+            token = batch.token
+            return self._unpack(batch)
 
         def handle(request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
-            task = asyncio.create_task(self._serve(request, reply))
+            task = asyncio.create_task(self._serve(request, token, reply))
             mine.add(task)
             self._tasks.add(task)
             task.add_done_callback(mine.discard)
@@ -63,7 +88,7 @@ class F1Servicer(stubs.F1ServerServicer):
         try:
             await serve_requests(
                 context,
-                self._unpack,
+                unpack,
                 lambda responses: pb.ServerBatch(responses=responses),
                 handle,
                 fail=_failed,
@@ -79,14 +104,16 @@ class F1Servicer(stubs.F1ServerServicer):
             check_version("the client", batch.protocol_version, PROTOCOL_VERSION)
         return batch.requests
 
-    async def _serve(self, request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+    async def _serve(self, request: pb.Request, token: bytes, reply: Callable[[pb.Response], None]) -> None:
         kind = request.WhichOneof("body")
         try:
             handler = self._handlers.get(kind or "")
             if handler is None:
                 raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind; is the client newer?")
             timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
-            work = handler(request.database or "default", getattr(request, str(kind)))
+            database = request.database or "default"
+            caller = await self._admit(token, None if kind == "ping" else database)
+            work = handler(database, getattr(request, str(kind)), caller)
             answer = await within(Deadline.after(timeout_ms / 1000), work, ambiguous=kind in ("commit", "end"))
             response = pb.Response(id=request.id)
             getattr(response, str(kind)).CopyFrom(answer)
@@ -96,15 +123,34 @@ class F1Servicer(stubs.F1ServerServicer):
             response = _failed(request, error_from_exception(error))
         reply(response)
 
+    async def _admit(self, token: bytes, database: str | None) -> Caller:
+        """Return who asks. Raises UNAUTHENTICATED, PERMISSION_DENIED."""
+        return EVERYBODY if self._doors is None else await self._doors.gate.admit(token, database)
+
     @maps_errors
     async def RefreshSchema(self, request: pb.RefreshSchemaRequest, context: Any) -> pb.RefreshSchemaReply:
         """Another server changed a schema: use the new version from now on."""
+        if self._doors is not None:
+            shown = dict(context.invocation_metadata() or ()).get(TOKEN_KEY, b"")
+            await self._doors.gate.admit_server(shown if isinstance(shown, bytes) else b"")
         version = await self._frontend.catch_up(request.database, request.version)
         return pb.RefreshSchemaReply(version=version)
 
     @maps_errors
+    async def Login(self, request: pb.LoginRequest, context: Any) -> pb.LoginReply:
+        """Answer one message of a login."""
+        if self._doors is None:
+            return pb.LoginReply()
+        logins = self._doors.logins
+        if request.client_final:
+            done = await logins.end(request.state, request.client_final)
+            return pb.LoginReply(server_final=done.message, token=done.token, valid_ms=done.valid_ms)
+        challenge = await logins.begin(request.database or "default", request.client_first)
+        return pb.LoginReply(server_first=challenge.message, state=challenge.state)
+
+    @maps_errors
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        """Tell how this server is."""
+        """Tell how this server is: names, addresses and versions, to everybody, as a health check needs it."""
         return self._frontend.status()
 
     async def close(self) -> None:

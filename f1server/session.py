@@ -12,24 +12,29 @@ from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server import placing
+from f1server.access.needs import require_writes
+from f1server.access.rights import EVERYBODY, Caller, rights_of
+from f1server.answers import SqlAnswer, SqlRequest
+from f1server.catalog.alterroles import without_secrets
 from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import forms_at
 from f1server.catalog.render import render_schema
+from f1server.catalog.roles import Privilege
 from f1server.catalog.schema import Column, Schema
 from f1server.catalog.store import SchemaStore
 from f1server.check.checker import Checker
 from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
 from f1server.cursors import Cursors, one_batch
 from f1server.dist.pool import SlavePool
-from f1server.history.reading import batch_to_pb, history_span, read_batch
+from f1server.history.reading import batch_to_pb, history_span, read_batch, seen_by
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
 from f1server.schemachange.executor import SchemaChanges
 from f1server.schemachange.jobs import Job, Order
 from f1server.schemachange.planner import Files, SchemaPlanner
 from f1server.schemachange.planwire import only_from_pb, planned_to_pb, survey_to_pb
-from f1server.sql import SqlAnswer, SqlRequest, SqlRunner
+from f1server.sql import SqlRunner
 from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer
 from f1server.txn.pessimistic import PessimisticTransactions
@@ -120,12 +125,13 @@ class Frontend:
 
     # ------------------------------------------------------------------ SQL
 
-    async def execute(self, database: str, request: pb.Execute) -> pb.ExecuteReply:
+    async def execute(self, database: str, request: pb.Execute, caller: Caller = EVERYBODY) -> pb.ExecuteReply:
         """Run one SQL statement."""
         txn = request.txn
         wanted = SqlRequest(
             database=database,
             sql=request.sql,
+            caller=caller,
             params=tuple(params_from_pb(request.params)),
             kind=_kind_of(txn),
             read_ts=request.timestamp or txn.read_ts,
@@ -138,9 +144,9 @@ class Frontend:
             raise F1Error(
                 Code.INVALID_ARGUMENT, "the statement is nested too deeply, or has too many operators"
             ) from None
-        return await self._answer(answer, request.max_bytes)
+        return await self._answer(answer, request.max_bytes, caller)
 
-    async def _answer(self, answer: SqlAnswer, max_bytes: int) -> pb.ExecuteReply:
+    async def _answer(self, answer: SqlAnswer, max_bytes: int, caller: Caller) -> pb.ExecuteReply:
         reply = pb.ExecuteReply(
             rows_affected=answer.rows_affected,
             tag=answer.tag,
@@ -152,36 +158,42 @@ class Frontend:
         )
         if answer.schema is not None and answer.batches is not None:
             reply.columns.extend(answer.columns)
-            page = await self._cursors.start(answer.schema, answer.batches, _page(max_bytes))
+            page = await self._cursors.start(answer.schema, answer.batches, _page(max_bytes), caller.role_id)
             reply.arrow = page.arrow
             reply.cursor = page.cursor
         return reply
 
-    async def fetch(self, database: str, request: pb.Fetch) -> pb.FetchReply:
+    async def fetch(self, database: str, request: pb.Fetch, caller: Caller = EVERYBODY) -> pb.FetchReply:
         """Return the next part of a result."""
-        page = await self._cursors.fetch(request.cursor, _page(request.max_bytes))
+        page = await self._cursors.fetch(request.cursor, _page(request.max_bytes), caller.role_id)
         return pb.FetchReply(arrow=page.arrow, more=bool(page.cursor))
 
-    async def close_cursor(self, database: str, request: pb.CloseCursor) -> pb.CloseCursorReply:
+    async def close_cursor(
+        self, database: str, request: pb.CloseCursor, caller: Caller = EVERYBODY
+    ) -> pb.CloseCursorReply:
         """Give up a result."""
-        await self._cursors.close_one(request.cursor)
+        await self._cursors.close_one(request.cursor, caller.role_id)
         return pb.CloseCursorReply()
 
     # ------------------------------------------------------------------ NoSQL
 
-    async def read(self, database: str, request: pb.Read) -> pb.ReadReply:
+    async def read(self, database: str, request: pb.Read, caller: Caller = EVERYBODY) -> pb.ReadReply:
         """Read rows of any tables by key, prefix, range or index."""
-        return await self._fresh(database, lambda: self._read(database, request))
+        return await self._fresh(database, lambda: self._read(database, request, caller))
 
-    async def _read(self, database: str, request: pb.Read) -> pb.ReadReply:
+    async def _read(self, database: str, request: pb.Read, caller: Caller) -> pb.ReadReply:
         leased = await self._leases.current(database)
         schema = leased.schema
         txn = request.txn
         reads = [_table_read(r) for r in request.reads]
         _kind_of(txn)
-        writes = self._committer.fill(schema, writes_from_pb(txn.writes), b"overlay", txn.read_ts)
+        rights = rights_of(schema, caller)
+        own = writes_from_pb(txn.writes)
+        require_writes(rights, schema, own)
+        writes = self._committer.fill(schema, own, b"overlay", txn.read_ts)
         if txn.kind == pb.PESSIMISTIC:
-            held = self._pessimistic.find(txn.handle, database)
+            held = self._pessimistic.find(txn.handle, database, caller)
+            nosql.allow(rights, schema, reads)
             reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.under(leased, self._clock))
             try:
                 with held.working():
@@ -196,6 +208,8 @@ class Frontend:
         if timestamp < schema.commit_ts and (request.timestamp or txn.kind == pb.SNAPSHOT):
             schema = await self._store.at(schema, timestamp)
         schema = forms_at(schema, timestamp)
+        # The past is read with the rights of the present.
+        nosql.allow(rights, schema, reads)
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(
@@ -210,7 +224,7 @@ class Frontend:
             return await self._client.safe_time()
         return self._client.strong_timestamp()
 
-    async def commit(self, database: str, request: pb.Commit) -> pb.CommitReply:
+    async def commit(self, database: str, request: pb.Commit, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Commit the writes of an optimistic transaction."""
         if not 8 <= len(request.commit_id) <= 16:
             raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
@@ -221,50 +235,57 @@ class Frontend:
             read_ts=request.read_ts,
             unique=request.commit_id,
             created_ts=request.created_ts,
+            caller=caller,
             priority_ts=request.priority_ts,
         )
         done = await self._committer.commit(database, wanted)
         return pb.CommitReply(commit_ts=done.ts, rows_affected=done.rows_affected)
 
-    async def outcome(self, database: str, request: pb.Outcome) -> pb.OutcomeReply:
+    async def outcome(self, database: str, request: pb.Outcome, caller: Caller = EVERYBODY) -> pb.OutcomeReply:
         """Tell whether a commit happened, and end it if it did not."""
         _check_timestamp(request.created_ts)
         (first,) = writes_from_pb([request.first_write])
         ts = await self._committer.outcome(database, first, request.commit_id, request.created_ts)
         return pb.OutcomeReply(committed=ts is not None, commit_ts=ts or 0)
 
-    async def begin(self, database: str, request: pb.Begin) -> pb.BeginReply:
+    async def begin(self, database: str, request: pb.Begin, caller: Caller = EVERYBODY) -> pb.BeginReply:
         """Begin a pessimistic transaction, or fix the timestamp of another."""
         if request.kind == pb.PESSIMISTIC:
-            held = self._pessimistic.begin(database, request.priority_ts)
+            held = self._pessimistic.begin(database, caller, request.priority_ts)
             return pb.BeginReply(handle=held.handle, priority_ts=held.tx.priority_ts)
         _kind_of(pb.TxnContext(kind=request.kind))
         timestamp = await self.read_timestamp(request.kind)
         return pb.BeginReply(read_ts=timestamp, priority_ts=request.priority_ts or timestamp)
 
-    async def end(self, database: str, request: pb.End) -> pb.EndReply:
+    async def end(self, database: str, request: pb.End, caller: Caller = EVERYBODY) -> pb.EndReply:
         """Commit or roll back a pessimistic transaction."""
         if not request.commit:
-            await self._pessimistic.rollback(request.handle)
+            await self._pessimistic.give_up(request.handle, caller)
             return pb.EndReply()
-        done = await self._pessimistic.commit(request.handle, database, writes_from_pb(request.writes))
+        done = await self._pessimistic.commit(request.handle, database, caller, writes_from_pb(request.writes))
         return pb.EndReply(commit_ts=done.ts)
 
     # ------------------------------------------------------------------ schema
 
-    async def apply_schema(self, database: str, request: pb.ApplySchema) -> pb.ApplySchemaReply:
+    async def apply_schema(
+        self, database: str, request: pb.ApplySchema, caller: Caller = EVERYBODY
+    ) -> pb.ApplySchemaReply:
         """Make the database what the files say."""
         sql, protos = _files(request.files)
         done = await self._changes.apply_sources(
-            database, sql, protos, dry_run=request.dry_run, allow_data_loss=request.allow_data_loss
+            database, sql, protos, dry_run=request.dry_run, allow_data_loss=request.allow_data_loss, caller=caller
         )
         if not request.dry_run:
             await placing.follow(self._client, done.schema)
         steps = [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
         return pb.ApplySchemaReply(steps=steps, version=done.schema.version)
 
-    async def plan_schema(self, database: str, request: pb.PlanSchema) -> pb.PlanSchemaReply:
+    async def plan_schema(
+        self, database: str, request: pb.PlanSchema, caller: Caller = EVERYBODY
+    ) -> pb.PlanSchemaReply:
         """Say what it takes to make the database what the files say, or what a part of its rows says to that."""
+        # What it says of rows that are in the way is for whoever could change the schema.
+        rights_of((await self._leases.current(database)).schema, caller).require_create("to plan a schema change")
         sql, protos = _files(request.files)
         if not request.HasField("part"):
             return planned_to_pb(await self._planner.plan(database, sql, protos, data=request.data))
@@ -281,7 +302,9 @@ class Frontend:
         )
         return survey_to_pb(survey)
 
-    async def show_schema(self, database: str, request: pb.ShowSchema) -> pb.ShowSchemaReply:
+    async def show_schema(
+        self, database: str, request: pb.ShowSchema, caller: Caller = EVERYBODY
+    ) -> pb.ShowSchemaReply:
         """Return the schema as DDL and as it is stored."""
         schema = (await self._leases.current(database)).schema
         files = [pb.SourceFile(name=name, text=text) for name, text in schema.proto_files]
@@ -290,12 +313,17 @@ class Frontend:
             version=schema.version,
             protos=files if request.with_protos else [],
             descriptor_set=schema.descriptor_set,
-            schema=encode_schema(schema),
+            schema=encode_schema(without_secrets(schema)),
         )
 
-    async def schema_jobs(self, database: str, request: pb.SchemaJobs) -> pb.SchemaJobsReply:
+    async def schema_jobs(
+        self, database: str, request: pb.SchemaJobs, caller: Caller = EVERYBODY
+    ) -> pb.SchemaJobsReply:
         """List the changes of the schema, or pause, resume or cancel one."""
         changes = self._changes
+        if request.order is not pb.SchemaJobs.LIST:
+            rights = rights_of((await self._leases.current(database)).schema, caller)
+            rights.require_create("to give orders about schema changes")
         match request.order:
             case pb.SchemaJobs.LIST:
                 jobs = await changes.listed(database)
@@ -327,10 +355,14 @@ class Frontend:
 
     # ------------------------------------------------------------------ history
 
-    async def read_changes(self, database: str, request: pb.ReadChanges) -> pb.ReadChangesReply:
+    async def read_changes(
+        self, database: str, request: pb.ReadChanges, caller: Caller = EVERYBODY
+    ) -> pb.ReadChangesReply:
         """Return change batches of one root, or of all roots of a table, in commit order, up to a safe timestamp."""
         schema = (await self._leases.current(database)).schema
         root = schema.root(schema.table(request.table))
+        rights = rights_of(schema, caller)
+        rights.require(root, Privilege.SELECT)
         resolved = await self._client.safe_time()
         if request.root_key:
             key = list(decode_key(request.root_key, f"the key of a root of {root.name}"))
@@ -338,6 +370,8 @@ class Frontend:
         else:
             span = table_span(schema, root)
         found = await self._batches(schema, request.table, span, request.after_ts, resolved)
+        if not rights.unlimited:
+            found = seen_by(found, rights.sees)
         found.sort(key=lambda batch: (batch.commit_ts, batch.commit_id, batch.root_key))
         limit = request.limit or _CHANGES_PAGE
         if len(found) > limit:
@@ -361,8 +395,9 @@ class Frontend:
 
     # ------------------------------------------------------------------ checks
 
-    async def check(self, database: str, request: pb.Check) -> pb.CheckReply:
-        """Do one step of a check of the database."""
+    async def check(self, database: str, request: pb.Check, caller: Caller = EVERYBODY) -> pb.CheckReply:
+        """Do one step of a check of the database: its findings show keys and values of any table."""
+        rights_of((await self._leases.current(database)).schema, caller).require_superuser("a check of the database")
         match request.WhichOneof("step"):
             case "plan":
                 return plan_to_pb(await self._checker.plan(database, list(request.plan.tables)))
@@ -385,7 +420,7 @@ class Frontend:
 
     # ------------------------------------------------------------------ the server
 
-    async def ping(self, database: str, request: pb.Ping) -> pb.PingReply:
+    async def ping(self, database: str, request: pb.Ping, caller: Caller = EVERYBODY) -> pb.PingReply:
         """Answer."""
         identity = self._identity
         now = self._clock.sample().tt.latest

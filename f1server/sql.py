@@ -3,24 +3,32 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import pyarrow as pa
-
 from f1common.clock import Clock
 from f1common.config import F1ServerSection
 from f1common.errors import Code, F1Error
-from f1common.ids import new_id
-from f1common.pb import f1_pb2 as pb
+from f1common.ids import new_id, secret_bytes
 from f1common.rpc.backoff import Backoff
 from f1server import placing
+from f1server.access.needs import require_dml, require_query, require_writes
+from f1server.access.rights import Rights, rights_of
+from f1server.answers import (
+    SqlAnswer,
+    SqlRequest,
+    check_as_of,
+    column_type,
+    info,
+    with_locks,
+)
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import readable_at
 from f1server.catalog.render import quoted
-from f1server.catalog.schema import ColumnType, Kind, Schema
+from f1server.catalog.rolestatements import SALT_BYTES, holds_password, with_verifier
+from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateTable, with_query_columns
 from f1server.catalog.store import SchemaStore
 from f1server.dist.coordinator import DistributedResult
@@ -28,7 +36,7 @@ from f1server.dist.measures import add_measures
 from f1server.dist.queries import Choice, DistributedQueries
 from f1server.exec.dml import run_dml
 from f1server.exec.duck import Duck, DuckConfig
-from f1server.exec.engine import ColumnInfo, Engine, QueryResult, given
+from f1server.exec.engine import Engine, QueryResult, given
 from f1server.exec.rowwise import RowEvaluator
 from f1server.exec.show import show, text_result
 from f1server.exec.spill import spill_folder
@@ -53,32 +61,15 @@ from f1server.schemachange.executor import SchemaChanges
 from f1server.txn.committer import CommitRequest, Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
-from f1server.txn.readset import ReadSetEntry
 from f1server.txn.source import StorageSource
 from spanstore.client import SpanClient
 
-Batches = AsyncIterator[pa.RecordBatch]
 T = TypeVar("T")
 
 _OPTIMISTIC_TRIES = 3
 _STATEMENT_TRIES = 20
 _LONG_TEXT = 2_000
 """Characters from which on a statement may take long to parse and to plan: it does so beside the event loop."""
-# A time that another machine calls now may be as far ahead.
-_AHEAD_US = 500_000
-
-
-@dataclass(frozen=True, slots=True)
-class SqlRequest:
-    """A statement and its transaction: ``kind`` as in f1.db.TxnKind; ``handle`` names a pessimistic one."""
-
-    database: str
-    sql: str
-    params: tuple[Value, ...] = ()
-    kind: str = "AUTOCOMMIT"
-    read_ts: int = 0
-    writes: tuple[LogicalWrite, ...] = ()
-    handle: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +91,6 @@ class _Ran:
     done: DistributedResult | None = None
 
 
-@dataclass(slots=True)
-class SqlAnswer:
-    """What a statement gave: a result that streams, and what its transaction must remember."""
-
-    tag: str
-    columns: tuple[pb.ColumnInfo, ...] = ()
-    schema: pa.Schema | None = None
-    batches: Batches | None = None
-    rows_affected: int = 0
-    read_ts: int = 0
-    read_set: Sequence[ReadSetEntry] = ()
-    writes: Sequence[LogicalWrite] = ()
-    commit_ts: int = 0
-    schema_version: int = 0
-
-
 class SqlRunner:
     """Runs the SQL of one f1server."""
 
@@ -132,6 +107,8 @@ class SqlRunner:
         inline: bool = False,
     ) -> None:
         """``inline``: evaluate in place instead of on threads, as the simulator must."""
+        # The simulator has to draw the same numbers each time; elsewhere nobody may guess them.
+        self._random_bytes = rng.randbytes if inline else secret_bytes
         self._client = client
         self._leases = leases
         self._changes = changes
@@ -188,7 +165,7 @@ class SqlRunner:
     async def run(self, request: SqlRequest) -> SqlAnswer:
         """Run one statement. Raises F1Error, with the place in the text where there is one."""
         if request.kind == "PESSIMISTIC":
-            with self._pessimistic_.find(request.handle, request.database).working():
+            with self._pessimistic_.find(request.handle, request.database, request.caller).working():
                 return await self._run_one(request)
         return await self._run_one(request)
 
@@ -205,7 +182,11 @@ class SqlRunner:
 
     async def _beside(self, text: str, work: Callable[[], T]) -> T:
         """Do ``work`` on a statement without keeping all other requests waiting if its ``text`` is long."""
-        if self._executor is None or len(text) < _LONG_TEXT:
+        return work() if len(text) < _LONG_TEXT else await self._aside(work)
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Do ``work`` without keeping all other requests waiting."""
+        if self._executor is None:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
@@ -239,7 +220,7 @@ class SqlRunner:
         result = ran.result
         return SqlAnswer(
             tag=statement.tag,
-            columns=tuple(_info(c) for c in result.columns),
+            columns=tuple(info(c) for c in result.columns),
             schema=result.arrow_schema,
             batches=result.batches,
             read_ts=reader.timestamp,
@@ -258,7 +239,10 @@ class SqlRunner:
             leased = replace(leased, schema=await self._store.at(present, past_ts))
         schema = leased.schema
         query = await self._bind(schema, statement, request.params, now_us, keep=schema is present)
-        reader = await self._reader(request, leased, query.bound.as_of)
+        # The past is read with the rights of the present.
+        rights = rights_of(present, request.caller)
+        require_query(rights, query.prepared)
+        reader = await self._reader(request, leased, query.bound.as_of, rights)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             query = await self._bind(readable, statement, request.params, now_us, keep=False)
         try:
@@ -314,25 +298,28 @@ class SqlRunner:
         bound = await self._beside(statement.sql, lambda: plan.bind(params, now_us))
         return _Query(statement.sql, plan, bound)
 
-    async def _reader(self, request: SqlRequest, leased: Leased, as_of: int | None) -> RowReader:
+    async def _reader(self, request: SqlRequest, leased: Leased, as_of: int | None, rights: Rights) -> RowReader:
         schema = leased.schema
+        require_writes(rights, schema, request.writes)
         writes = self._committer_.fill(schema, request.writes, b"overlay", request.read_ts) if request.writes else ()
+        sees = None if rights.unlimited else rights.sees
         if request.kind == "PESSIMISTIC":
             if as_of is not None:
                 raise F1Error(Code.FAILED_PRECONDITION, "AS OF reads the past, which locks cannot hold; use a snapshot")
-            held = self._pessimistic_.find(request.handle, request.database)
-            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.under(leased, self._clock))
+            held = self._pessimistic_.find(request.handle, request.database, request.caller)
+            tx = held.under(leased, self._clock)
+            return RowReader(self._client, schema, timestamp=0, filled=writes, tx=tx, sees=sees)
         if as_of is not None and request.writes:
             raise F1Error(Code.FAILED_PRECONDITION, "AS OF does not see what the transaction has written; commit first")
         if as_of is not None:
-            _check_as_of(as_of, self._clock.sample().tt.latest)
+            check_as_of(as_of, self._clock.sample().tt.latest)
         timestamp = as_of or request.read_ts
         if not timestamp:
             snapshot = request.kind == "SNAPSHOT"
             timestamp = await self._client.safe_time() if snapshot else self._client.strong_timestamp()
             timestamp = leased.checked(timestamp)
         collect = request.kind == "OPTIMISTIC" and as_of is None
-        return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect)
+        return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect, sees=sees)
 
     async def _failed(self, request: SqlRequest) -> None:
         """A statement that lost locks ends its transaction."""
@@ -387,6 +374,7 @@ class SqlRunner:
                 read_ts=answer.read_ts,
                 unique=new_id(self._rng),
                 created_ts=created_ts,
+                caller=request.caller,
             ),
         )
         answer.commit_ts = done.ts
@@ -395,14 +383,14 @@ class SqlRunner:
 
     async def _locked(self, request: SqlRequest, statement: DmlStatement, priority_ts: int) -> SqlAnswer:
         """Run a statement as a pessimistic transaction of its own."""
-        held = self._pessimistic_.begin(request.database, priority_ts)
+        held = self._pessimistic_.begin(request.database, request.caller, priority_ts)
         try:
             with held.working():
                 answer = await self._change(replace(request, kind="PESSIMISTIC", handle=held.handle), statement)
         except BaseException:
             await self._pessimistic_.rollback(held.handle)
             raise
-        done = await self._pessimistic_.commit(held.handle, request.database, answer.writes)
+        done = await self._pessimistic_.commit(held.handle, request.database, request.caller, answer.writes)
         answer.commit_ts = done.ts
         answer.writes = ()
         return answer
@@ -419,7 +407,9 @@ class SqlRunner:
         else:
             plan = await self._beside(statement.sql, lambda: prepare_dml(shown, statement))
             self._plans.put(shown, key, plan)
-        reader = await self._reader(request, leased, None)
+        rights = rights_of(schema, request.caller)
+        require_dml(rights, statement, plan)
+        reader = await self._reader(request, leased, None, rights)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             plan = await self._beside(statement.sql, lambda: prepare_dml(with_history(readable), statement))
         now_us = self._clock.sample().tt.latest
@@ -454,7 +444,7 @@ class SqlRunner:
         )
         if done.returning is not None:
             result = done.returning
-            answer.columns = tuple(_info(c) for c in result.columns)
+            answer.columns = tuple(info(c) for c in result.columns)
             answer.schema = result.arrow_schema
             answer.batches = given([batch async for batch in result.batches])
         return answer
@@ -468,9 +458,12 @@ class SqlRunner:
             plan = await self._analyze(request, inner)
         elif isinstance(inner, DmlStatement):
             now_us = self._clock.sample().tt.latest
-            plan = explain(prepare_dml(with_history(schema), inner).bind(request.params, now_us))
+            prepared = prepare_dml(with_history(schema), inner)
+            require_dml(rights_of(schema, request.caller), inner, prepared)
+            plan = explain(prepared.bind(request.params, now_us))
         else:
             query = await self._bind(schema, inner, request.params, self._clock.sample().tt.latest)
+            require_query(rights_of(schema, request.caller), query.prepared)
             choice = await self._choose(request, query)
             if isinstance(choice, str):
                 plan = explain(query.bound, choice)
@@ -509,13 +502,14 @@ class SqlRunner:
             rows = await placing.placements(self._client, schema, statement.name)
             return self._shown(statement.tag, schema, text_result(placing.COLUMNS, rows))
         databases = await self._store.databases() if statement.what == "DATABASES" else ()
-        return self._shown(statement.tag, schema, show(schema, statement, databases))
+        unlimited = rights_of(schema, request.caller).unlimited
+        return self._shown(statement.tag, schema, show(schema, statement, databases, passwords=unlimited))
 
     @staticmethod
     def _shown(tag: str, schema: Schema, result: QueryResult) -> SqlAnswer:
         return SqlAnswer(
             tag=tag,
-            columns=tuple(_info(c) for c in result.columns),
+            columns=tuple(info(c) for c in result.columns),
             schema=result.arrow_schema,
             batches=result.batches,
             schema_version=schema.version,
@@ -526,6 +520,7 @@ class SqlRunner:
             text = "SET PLACEMENT cannot run inside a transaction: it is about where rows lie, not about rows"
             raise F1Error(Code.FAILED_PRECONDITION, text)
         schema = (await self._leases.current(request.database)).schema
+        rights_of(schema, request.caller).require_create("to place a table")
         rows = await placing.place(self._client, schema, statement)
         return self._shown(statement.tag, schema, text_result(placing.COLUMNS, rows))
 
@@ -538,7 +533,10 @@ class SqlRunner:
         ddl = statement.ddl
         if isinstance(ddl, CreateTable) and ddl.as_query:
             return await self._create_as(request, statement.tag, ddl)
-        done = await self._changes.apply_ddl(request.database, [ddl])
+        if holds_password(ddl):
+            salt = self._random_bytes(SALT_BYTES)
+            ddl = await self._aside(lambda: with_verifier(statement.ddl, salt))
+        done = await self._changes.apply_ddl(request.database, [ddl], request.caller)
         await placing.follow(self._client, done.schema)
         return SqlAnswer(tag=statement.tag, schema_version=done.schema.version)
 
@@ -555,39 +553,11 @@ class SqlRunner:
         if not isinstance(limited, QueryStatement):
             raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
         answer = await self._query(replace(request, sql=limited.sql), limited)
-        result = [(column.name, _column_type(ddl, column)) for column in answer.columns]
-        await self._changes.apply_ddl(request.database, [with_query_columns(ddl, result)])
+        result = [(column.name, column_type(ddl, column)) for column in answer.columns]
+        await self._changes.apply_ddl(request.database, [with_query_columns(ddl, result)], request.caller)
         (insert,) = parse(f"INSERT INTO {quoted(ddl.name)} {ddl.as_query}")
         if not isinstance(insert, DmlStatement):
             raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
         done = await self._dml(replace(request, sql=insert.sql), insert)
         done.tag = tag
         return done
-
-
-def _column_type(ddl: CreateTable, column: pb.ColumnInfo) -> ColumnType:
-    if column.proto_type:
-        return ColumnType(Kind.PROTO, proto=column.proto_type)
-    try:
-        return ColumnType(Kind(column.type))
-    except ValueError:
-        raise ddl.at.error(
-            Code.INVALID_ARGUMENT, f"column {column.name} would have the type {column.type}, which tables do not have"
-        ) from None
-
-
-def with_locks(bound: BoundQuery) -> BoundQuery:
-    """Let every row that the query looks at join the read set."""
-    return replace(bound, scans=tuple(replace(s, scan=replace(s.scan, with_locks=True)) for s in bound.scans))
-
-
-def _info(column: ColumnInfo) -> pb.ColumnInfo:
-    return pb.ColumnInfo(name=column.name, type=column.type, proto_type=column.proto_type, nullable=column.nullable)
-
-
-def _check_as_of(timestamp: int, now_us: int) -> None:
-    if timestamp <= 0:
-        raise F1Error(Code.INVALID_ARGUMENT, "AS OF needs a time after 1970-01-01 00:00:00 UTC: nothing is older")
-    if timestamp > now_us + _AHEAD_US:
-        text = f"AS OF reads the past; this time is {(timestamp - now_us) / 1e6:,.1f} s ahead"
-        raise F1Error(Code.INVALID_ARGUMENT, text)

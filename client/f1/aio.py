@@ -15,6 +15,7 @@ from f1.changes import ChangeBatch, read_batches
 from f1.cursors import Cursor
 from f1.errors import InterfaceError, translated, translating
 from f1.forks import note_connect
+from f1.logins import Login, credentials_of
 from f1.metadata import Metadata
 from f1.nosql import Key, Read, RowLike
 from f1.results import ResultSet, Row
@@ -49,6 +50,8 @@ async def connect(
     database: str | None = None,
     *,
     autocommit: bool = False,
+    user: str | None = None,
+    password: str | None = None,
     kind: str = "optimistic",
     timeout_s: float = DEFAULT_TIMEOUT_S,
     connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
@@ -60,8 +63,9 @@ async def connect(
     """Connect to a cluster: ``hosts`` are addresses of f1servers, ``"host:port,host:port"``.
 
     ``autocommit``: each statement commits by itself; otherwise a transaction begins with the first statement and ends
-    with ``commit()`` or ``rollback()``. ``kind``: of such transactions. ``timeout_s``: for each statement. The others
-    are for tests. Raises Error UNAVAILABLE if no server answers within ``connect_timeout_s``.
+    with ``commit()`` or ``rollback()``. ``kind``: of such transactions. ``timeout_s``: for each statement. ``user`` and
+    ``password``: see :func:`f1.connect`. The others are for tests. Raises Error UNAVAILABLE if no server answers within
+    ``connect_timeout_s``.
     """
     if kind not in KINDS:
         raise F1Error(Code.INVALID_ARGUMENT, f"{kind!r} is no kind of transaction; it is one of {', '.join(KINDS)}")
@@ -69,7 +73,10 @@ async def connect(
     rng = rng if rng is not None else process_rng()
     own = servers is None
     if servers is None:
-        servers = Servers(parse_hosts(hosts), rng=rng, channel_factory=channel_factory, clock=clock)
+        credentials = credentials_of(user, password, database or DEFAULT_DATABASE)
+        # Only tests bring their own clock, and time that stands still while a thread works.
+        login = Login(credentials, threads=clock is None) if credentials is not None else None
+        servers = Servers(parse_hosts(hosts), rng=rng, channel_factory=channel_factory, clock=clock, login=login)
     try:
         await servers.connect(Deadline.after(connect_timeout_s))
     except BaseException:

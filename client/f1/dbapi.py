@@ -13,6 +13,7 @@ from f1.aio import DEFAULT_CONNECT_TIMEOUT_S, DEFAULT_TIMEOUT_S, Params
 from f1.changes import ChangeBatch
 from f1.cursors import Cursor as AsyncCursor
 from f1.errors import translating
+from f1.logins import credentials_of
 from f1.metadata import Metadata
 from f1.nosql import Key, Read, RowLike
 from f1.results import Row
@@ -34,6 +35,8 @@ def connect(
     database: str | None = None,
     autocommit: bool = False,
     *,
+    user: str | None = None,
+    password: str | None = None,
     kind: str = "optimistic",
     timeout_s: float = DEFAULT_TIMEOUT_S,
     connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
@@ -43,21 +46,25 @@ def connect(
 
     ``autocommit``: each statement commits by itself; otherwise a transaction, of kind ``kind`` (optimistic, pessimistic
     or snapshot), begins with the first statement and ends with ``commit()`` or ``rollback()``. ``timeout_s``: for each
-    statement. Raises Error UNAVAILABLE if no server answers within ``connect_timeout_s``.
+    statement. ``user`` and ``password``: of a role of the database, where clients log in; the environment's F1_USER and
+    F1_PASSWORD if they are not given. Raises Error UNAVAILABLE if no server answers within ``connect_timeout_s``,
+    UNAUTHENTICATED if they do not know the role or its password.
     """
     with translating():
         addresses = parse_hosts(hosts)
+        credentials = credentials_of(user, password, database or aio.DEFAULT_DATABASE)
         loop = runtime()
 
         async def connected() -> aio.Connection:
             if channel_factory is not None:
-                servers = new_servers(addresses, channel_factory)
+                servers = new_servers(addresses, channel_factory, credentials)
                 close = servers.close
             else:
-                servers = loop.pool.take(addresses, lambda: new_servers(addresses))
+                key = (addresses, credentials)
+                servers = loop.pool.take(key, lambda: new_servers(addresses, None, credentials))
 
                 async def close() -> None:
-                    await loop.pool.give_back(addresses)
+                    await loop.pool.give_back(key)
 
             try:
                 connection = await aio.connect(

@@ -91,6 +91,7 @@ _CLASSES: dict[Code, type[Error]] = {
     Code.KEY_TOO_LONG: DataError,
     Code.NOT_FOUND: ProgrammingError,
     Code.OUT_OF_RANGE: DataError,
+    Code.PERMISSION_DENIED: ProgrammingError,
     Code.TRANSACTION_EXPIRED: TransactionAborted,
     Code.UNKNOWN_OUTCOME: UnknownOutcome,
 }

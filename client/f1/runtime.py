@@ -18,12 +18,16 @@ from typing import Any, TypeVar
 import uvloop
 
 from f1.forks import note_connect
+from f1.logins import Credentials, Login
 from f1.servers import Servers
 from f1common.clock import boot_id, boot_us
 from f1common.errors import Code, F1Error
 from f1common.rpc.channels import ChannelFactory
 
 T = TypeVar("T")
+
+Key = tuple[tuple[str, ...], Credentials | None]
+"""Addresses, and who logs in there."""
 
 _STOP_TIMEOUT_S = 5.0
 _ordinals = itertools.count()
@@ -36,24 +40,24 @@ def process_rng() -> random.Random:
 
 
 class ServerPool:
-    """The servers that connections on one event loop share, by their addresses."""
+    """The servers that connections on one event loop share, by their addresses and who logs in."""
 
     def __init__(self) -> None:
-        self._shared: dict[tuple[str, ...], tuple[Servers, int]] = {}
+        self._shared: dict[Key, tuple[Servers, int]] = {}
 
-    def take(self, addresses: tuple[str, ...], make: Callable[[], Servers]) -> Servers:
-        """Return the servers at these addresses, shared with whoever took them before."""
-        servers, users = self._shared.get(addresses) or (make(), 0)
-        self._shared[addresses] = (servers, users + 1)
+    def take(self, key: Key, make: Callable[[], Servers]) -> Servers:
+        """Return the servers of ``key``, shared with whoever took them before."""
+        servers, users = self._shared.get(key) or (make(), 0)
+        self._shared[key] = (servers, users + 1)
         return servers
 
-    async def give_back(self, addresses: tuple[str, ...]) -> None:
+    async def give_back(self, key: Key) -> None:
         """Close the servers when their last user gave them back."""
-        servers, users = self._shared[addresses]
+        servers, users = self._shared[key]
         if users > 1:
-            self._shared[addresses] = (servers, users - 1)
+            self._shared[key] = (servers, users - 1)
             return
-        del self._shared[addresses]
+        del self._shared[key]
         await servers.close()
 
     async def close(self) -> None:
@@ -126,6 +130,9 @@ def _stop() -> None:
         _runtime.stop()
 
 
-def new_servers(addresses: tuple[str, ...], channel_factory: ChannelFactory | None = None) -> Servers:
+def new_servers(
+    addresses: tuple[str, ...], channel_factory: ChannelFactory | None = None, credentials: Credentials | None = None
+) -> Servers:
     """Return servers at these addresses, with this process's randomness."""
-    return Servers(addresses, rng=process_rng(), channel_factory=channel_factory)
+    login = Login(credentials) if credentials is not None else None
+    return Servers(addresses, rng=process_rng(), channel_factory=channel_factory, login=login)

@@ -7,10 +7,11 @@ handed over. All tasks of a process that use the same addresses share one stream
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
+from f1.logins import Login
 from f1common.clock import BoundedClock, Clock
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
@@ -73,8 +74,18 @@ def ends_within(deadline: Deadline, delay_s: float) -> bool:
 class Server:
     """One f1server as the client knows it."""
 
-    def __init__(self, address: str, open_stream: "Callable[[], Stream]", rng: random.Random) -> None:
+    def __init__(
+        self,
+        address: str,
+        open_stream: "Callable[[], Stream]",
+        rng: random.Random,
+        log_in: "Callable[[Deadline], Awaitable[bytes]] | None" = None,
+        forget: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """``log_in`` sees that there is a token before a call, ``forget`` is told of one that was refused."""
         self.address = address
+        self._log_in = log_in
+        self._forget = forget
         self.name = ""
         self.zone = ""
         self.latency_s: float | None = None
@@ -93,6 +104,20 @@ class Server:
 
     async def call(self, request: pb.Request, deadline: Deadline) -> pb.Response:
         """Send a request once. Raises F1Error, the server's own or the stream's."""
+        if self._log_in is None or self._forget is None:
+            return await self._call(request, deadline)
+        token = await self._log_in(deadline)
+        try:
+            return await self._call(request, deadline)
+        except F1Error as error:
+            if error.code is not Code.UNAUTHENTICATED:
+                raise
+        # The token is not good any more, and the request was not looked at: a new login may help.
+        self._forget(token)
+        await self._log_in(deadline)
+        return await self._call(request, deadline)
+
+    async def _call(self, request: pb.Request, deadline: Deadline) -> pb.Response:
         request.timeout_ms = min(deadline.wire_ms(), (1 << 32) - 1)
         self.in_flight += 1
         try:
@@ -155,8 +180,10 @@ class Servers:
         rng: random.Random,
         channel_factory: ChannelFactory | None = None,
         clock: Clock | None = None,
+        login: Login | None = None,
     ) -> None:
-        """Make the streams; nothing is sent before the first call."""
+        """Make the streams; nothing is sent before the first call. ``login``: who asks, if somebody has to say."""
+        self._login = login
         self._rng = rng
         self._clock = clock if clock is not None else BoundedClock(0)
         self._offset_us: int | None = None
@@ -172,13 +199,27 @@ class Servers:
         def open_stream() -> Stream:
             return RequestStream(
                 open_call,
-                lambda requests: pb.ClientBatch(requests=requests, protocol_version=PROTOCOL_VERSION),
+                lambda requests: pb.ClientBatch(
+                    requests=requests,
+                    protocol_version=PROTOCOL_VERSION,
+                    token=b"" if self._login is None else self._login.token,
+                ),
                 lambda batch: batch.responses,
                 rng=self._rng,
                 name=f"f1server {address}",
             )
 
-        return Server(address, open_stream, self._rng)
+        login = self._login
+        if login is None:
+            return Server(address, open_stream, self._rng)
+
+        async def log_in(deadline: Deadline) -> bytes:
+            try:
+                return await login.ensure(f1_pb2_grpc.F1ServerStub(self._channels.get(address)), deadline)
+            except TimeoutError:
+                raise F1Error(Code.DEADLINE_EXCEEDED, "the login took too long", retryable=True) from None
+
+        return Server(address, open_stream, self._rng, log_in, login.forget)
 
     def stub(self, server: Server) -> Any:
         """Return the stub for the calls that are no part of a session."""
@@ -188,6 +229,8 @@ class Servers:
         """End all streams and connections. Idempotent."""
         for server in self.all:
             await server.close()
+        if self._login is not None:
+            await self._login.close()
         await self._channels.close()
 
     def now_us(self) -> int:

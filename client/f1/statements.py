@@ -133,7 +133,7 @@ def _piece(text: str, start: int, end: int) -> Piece:
 
 
 _DML = frozenset({"insert", "update", "delete", "upsert", "merge", "replace"})
-_DDL = frozenset({"create", "drop", "alter", "truncate", "rename", "comment"})
+_DDL = frozenset({"create", "drop", "alter", "grant", "revoke", "truncate", "rename", "comment"})
 _CONTROL = {
     "begin": Kind.BEGIN,
     "start": Kind.BEGIN,

@@ -20,12 +20,40 @@ PESSIMISTIC: TxnKind
 SNAPSHOT: TxnKind
 
 class ClientBatch(_message.Message):
-    __slots__ = ("requests", "protocol_version")
+    __slots__ = ("requests", "protocol_version", "token")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[Request]
     protocol_version: int
-    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
+    token: bytes
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., protocol_version: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class LoginRequest(_message.Message):
+    __slots__ = ("database", "client_first", "client_final", "state")
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIRST_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FINAL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    database: str
+    client_first: str
+    client_final: str
+    state: bytes
+    def __init__(self, database: _Optional[str] = ..., client_first: _Optional[str] = ..., client_final: _Optional[str] = ..., state: _Optional[bytes] = ...) -> None: ...
+
+class LoginReply(_message.Message):
+    __slots__ = ("server_first", "state", "server_final", "token", "valid_ms")
+    SERVER_FIRST_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FINAL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    VALID_MS_FIELD_NUMBER: _ClassVar[int]
+    server_first: str
+    state: bytes
+    server_final: str
+    token: bytes
+    valid_ms: int
+    def __init__(self, server_first: _Optional[str] = ..., state: _Optional[bytes] = ..., server_final: _Optional[str] = ..., token: _Optional[bytes] = ..., valid_ms: _Optional[int] = ...) -> None: ...
 
 class ServerBatch(_message.Message):
     __slots__ = ("responses",)

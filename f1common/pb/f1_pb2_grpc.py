@@ -39,6 +39,11 @@ class F1ServerStub:
                 request_serializer=f1common_dot_pb_dot_f1__pb2.ClientBatch.SerializeToString,
                 response_deserializer=f1common_dot_pb_dot_f1__pb2.ServerBatch.FromString,
                 _registered_method=True)
+        self.Login = channel.unary_unary(
+                '/f1.db.F1Server/Login',
+                request_serializer=f1common_dot_pb_dot_f1__pb2.LoginRequest.SerializeToString,
+                response_deserializer=f1common_dot_pb_dot_f1__pb2.LoginReply.FromString,
+                _registered_method=True)
         self.RefreshSchema = channel.unary_unary(
                 '/f1.db.F1Server/RefreshSchema',
                 request_serializer=f1common_dot_pb_dot_f1__pb2.RefreshSchemaRequest.SerializeToString,
@@ -56,6 +61,13 @@ class F1ServerServicer:
 
     def Session(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Login(self, request, context):
+        """One message of a SCRAM-SHA-256 exchange (RFC 7677); the second one is answered with a token.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -80,6 +92,11 @@ def add_F1ServerServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=f1common_dot_pb_dot_f1__pb2.ClientBatch.FromString,
                     response_serializer=f1common_dot_pb_dot_f1__pb2.ServerBatch.SerializeToString,
+            ),
+            'Login': grpc.unary_unary_rpc_method_handler(
+                    servicer.Login,
+                    request_deserializer=f1common_dot_pb_dot_f1__pb2.LoginRequest.FromString,
+                    response_serializer=f1common_dot_pb_dot_f1__pb2.LoginReply.SerializeToString,
             ),
             'RefreshSchema': grpc.unary_unary_rpc_method_handler(
                     servicer.RefreshSchema,
@@ -119,6 +136,33 @@ class F1Server:
             '/f1.db.F1Server/Session',
             f1common_dot_pb_dot_f1__pb2.ClientBatch.SerializeToString,
             f1common_dot_pb_dot_f1__pb2.ServerBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Login(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/f1.db.F1Server/Login',
+            f1common_dot_pb_dot_f1__pb2.LoginRequest.SerializeToString,
+            f1common_dot_pb_dot_f1__pb2.LoginReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,10 +13,23 @@ class ElementState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DELETE_ONLY: _ClassVar[ElementState]
     WRITE_ONLY: _ClassVar[ElementState]
     PUBLIC: _ClassVar[ElementState]
+
+class Privilege(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NO_PRIVILEGE: _ClassVar[Privilege]
+    SELECT: _ClassVar[Privilege]
+    INSERT: _ClassVar[Privilege]
+    UPDATE: _ClassVar[Privilege]
+    DELETE: _ClassVar[Privilege]
 ABSENT: ElementState
 DELETE_ONLY: ElementState
 WRITE_ONLY: ElementState
 PUBLIC: ElementState
+NO_PRIVILEGE: Privilege
+SELECT: Privilege
+INSERT: Privilege
+UPDATE: Privilege
+DELETE: Privilege
 
 class ColumnType(_message.Message):
     __slots__ = ("kind", "proto", "max_length", "precision", "scale")
@@ -123,7 +136,7 @@ class LockColumn(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., column_ids: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[ElementState, str]] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "parent_id", "cascade", "columns", "key_column_ids", "indexes", "foreign_keys", "checks", "locks", "state", "untracked", "dual", "mirror_of", "readable_from", "anchor_id", "anchor_column_ids")
+    __slots__ = ("id", "name", "parent_id", "cascade", "columns", "key_column_ids", "indexes", "foreign_keys", "checks", "locks", "state", "untracked", "dual", "mirror_of", "readable_from", "anchor_id", "anchor_column_ids", "grants")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +154,7 @@ class Table(_message.Message):
     READABLE_FROM_FIELD_NUMBER: _ClassVar[int]
     ANCHOR_ID_FIELD_NUMBER: _ClassVar[int]
     ANCHOR_COLUMN_IDS_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     parent_id: int
@@ -158,7 +172,34 @@ class Table(_message.Message):
     readable_from: int
     anchor_id: int
     anchor_column_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., parent_id: _Optional[int] = ..., cascade: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., key_column_ids: _Optional[_Iterable[int]] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., foreign_keys: _Optional[_Iterable[_Union[ForeignKey, _Mapping]]] = ..., checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., locks: _Optional[_Iterable[_Union[LockColumn, _Mapping]]] = ..., state: _Optional[_Union[ElementState, str]] = ..., untracked: _Optional[bool] = ..., dual: _Optional[_Iterable[int]] = ..., mirror_of: _Optional[int] = ..., readable_from: _Optional[int] = ..., anchor_id: _Optional[int] = ..., anchor_column_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., parent_id: _Optional[int] = ..., cascade: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., key_column_ids: _Optional[_Iterable[int]] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., foreign_keys: _Optional[_Iterable[_Union[ForeignKey, _Mapping]]] = ..., checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., locks: _Optional[_Iterable[_Union[LockColumn, _Mapping]]] = ..., state: _Optional[_Union[ElementState, str]] = ..., untracked: _Optional[bool] = ..., dual: _Optional[_Iterable[int]] = ..., mirror_of: _Optional[int] = ..., readable_from: _Optional[int] = ..., anchor_id: _Optional[int] = ..., anchor_column_ids: _Optional[_Iterable[int]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("role_id", "privileges")
+    ROLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PRIVILEGES_FIELD_NUMBER: _ClassVar[int]
+    role_id: int
+    privileges: int
+    def __init__(self, role_id: _Optional[int] = ..., privileges: _Optional[int] = ...) -> None: ...
+
+class Role(_message.Message):
+    __slots__ = ("id", "name", "login", "superuser", "create", "verifier", "member_of")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LOGIN_FIELD_NUMBER: _ClassVar[int]
+    SUPERUSER_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    VERIFIER_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_OF_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: str
+    login: bool
+    superuser: bool
+    create: bool
+    verifier: str
+    member_of: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., login: _Optional[bool] = ..., superuser: _Optional[bool] = ..., create: _Optional[bool] = ..., verifier: _Optional[str] = ..., member_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("name", "sql")
@@ -177,7 +218,7 @@ class ProtoFile(_message.Message):
     def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Schema(_message.Message):
-    __slots__ = ("database", "version", "tables", "views", "proto_files", "descriptor_set", "dropped")
+    __slots__ = ("database", "version", "tables", "views", "proto_files", "descriptor_set", "dropped", "roles")
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +226,7 @@ class Schema(_message.Message):
     PROTO_FILES_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTOR_SET_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
     database: str
     version: int
     tables: _containers.RepeatedCompositeFieldContainer[Table]
@@ -192,4 +234,5 @@ class Schema(_message.Message):
     proto_files: _containers.RepeatedCompositeFieldContainer[ProtoFile]
     descriptor_set: bytes
     dropped: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, database: _Optional[str] = ..., version: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., proto_files: _Optional[_Iterable[_Union[ProtoFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., dropped: _Optional[_Iterable[str]] = ...) -> None: ...
+    roles: _containers.RepeatedCompositeFieldContainer[Role]
+    def __init__(self, database: _Optional[str] = ..., version: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., proto_files: _Optional[_Iterable[_Union[ProtoFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., dropped: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[Role, _Mapping]]] = ...) -> None: ...

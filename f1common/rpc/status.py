@@ -58,6 +58,7 @@ GRPC_STATUS: Mapping[Code, grpc.StatusCode] = {
     Code.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
     Code.OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
     Code.OVERLOADED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
     Code.PORT_IN_USE: grpc.StatusCode.FAILED_PRECONDITION,
     Code.SNAPSHOT_TOO_OLD: grpc.StatusCode.OUT_OF_RANGE,
     Code.TRANSACTION_EXPIRED: grpc.StatusCode.ABORTED,
@@ -82,7 +83,7 @@ _BARE_STATUS: Mapping[grpc.StatusCode, tuple[Code, bool]] = {
     grpc.StatusCode.INVALID_ARGUMENT: (Code.INVALID_ARGUMENT, False),
     grpc.StatusCode.NOT_FOUND: (Code.NOT_FOUND, False),
     grpc.StatusCode.OUT_OF_RANGE: (Code.OUT_OF_RANGE, False),
-    grpc.StatusCode.PERMISSION_DENIED: (Code.UNAUTHENTICATED, False),
+    grpc.StatusCode.PERMISSION_DENIED: (Code.PERMISSION_DENIED, False),
     grpc.StatusCode.UNAUTHENTICATED: (Code.UNAUTHENTICATED, False),
     grpc.StatusCode.UNAVAILABLE: (Code.UNAVAILABLE, True),
     # The transport's own limit on a message's size; either direction, so the server may have done its work.

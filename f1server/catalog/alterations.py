@@ -42,7 +42,7 @@ class AlterParser(ElementParser):
             return AlterIndex(*self._renamed_relation("an index"))
         if self.accept("VIEW"):
             return AlterView(*self._renamed_relation("a view"))
-        raise self.wrong("expected TABLE, INDEX or VIEW after ALTER")
+        raise self.wrong("expected TABLE, INDEX, VIEW or ROLE after ALTER")
 
     def _renamed_relation(self, what: str) -> tuple[str, str, bool, Position]:
         if_exists = self.if_exists()

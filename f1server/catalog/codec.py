@@ -4,6 +4,7 @@ from google.protobuf.message import DecodeError
 
 from f1common.errors import Code, F1Error
 from f1common.pb import schema_pb2 as pb
+from f1server.catalog.roles import Grant, Privilege, Role
 from f1server.catalog.schema import (
     Check,
     Column,
@@ -45,6 +46,18 @@ def schema_to_pb(schema: Schema) -> pb.Schema:
         proto_files=[pb.ProtoFile(name=name, text=text) for name, text in schema.proto_files],
         descriptor_set=schema.descriptor_set,
         dropped=schema.dropped,
+        roles=[
+            pb.Role(
+                id=role.id,
+                name=role.name,
+                login=role.login,
+                superuser=role.superuser,
+                create=role.create,
+                verifier=role.verifier,
+                member_of=role.member_of,
+            )
+            for role in schema.roles
+        ],
     )
 
 
@@ -58,6 +71,9 @@ def schema_from_pb(message: pb.Schema, commit_ts: int = 0) -> Schema:
         proto_files=tuple((file.name, file.text) for file in message.proto_files),
         descriptor_set=message.descriptor_set,
         dropped=tuple(message.dropped),
+        roles=tuple(
+            Role(r.id, r.name, r.login, r.superuser, r.create, r.verifier, tuple(r.member_of)) for r in message.roles
+        ),
         commit_ts=commit_ts,
     )
 
@@ -97,6 +113,7 @@ def _table_to_pb(table: Table) -> pb.Table:
         readable_from=table.readable_from,
         anchor_id=table.anchor_id,
         anchor_column_ids=table.anchor_column_ids,
+        grants=[pb.Grant(role_id=grant.role_id, privileges=int(grant.privileges)) for grant in table.grants],
     )
 
 
@@ -129,6 +146,7 @@ def _table_from_pb(message: pb.Table) -> Table:
         readable_from=message.readable_from,
         anchor_id=message.anchor_id,
         anchor_column_ids=tuple(message.anchor_column_ids),
+        grants=tuple(Grant(grant.role_id, Privilege(grant.privileges)) for grant in message.grants),
     )
 
 

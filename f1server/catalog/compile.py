@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from f1common.errors import Code
 from f1server.catalog import alter, protos, tables
+from f1server.catalog.alterroles import alter_roles
 from f1server.catalog.schema import Schema, Table, View
 from f1server.catalog.statements import (
     AlterIndex,
@@ -78,6 +79,8 @@ class _Compiler:
                 case AlterTable() | AlterIndex() | AlterView():
                     self._work.add_known_foreign_keys()
                     alter.alter(self._work, statement)
+                case _:
+                    self._work.schema = alter_roles(self._work.schema, statement, self._work.new_id)
         self._work.add_foreign_keys()
         return self._work.schema
 

@@ -56,6 +56,10 @@ class Cursor:
     def wrong(self, message: str) -> F1Error:
         return self.here().error(Code.INVALID_ARGUMENT, f"{message}, found {self.peek().shown()}")
 
+    def bare_wrong(self, message: str) -> F1Error:
+        """Return an error that does not show what was found: it may be a secret."""
+        return self.here().error(Code.INVALID_ARGUMENT, message)
+
     def text_since(self, first: Token) -> str:
         last = self._tokens[self._at - 1]
         return self._text[first.start : last.end]

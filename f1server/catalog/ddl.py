@@ -8,6 +8,7 @@ from f1common.errors import F1Error
 from f1server.catalog.alterations import AlterParser
 from f1server.catalog.elements import TableParts
 from f1server.catalog.lexer import Lexeme, tokenize
+from f1server.catalog.roleddl import RoleParser
 from f1server.catalog.statements import (
     CreateDatabase,
     CreateIndex,
@@ -22,6 +23,8 @@ from f1server.catalog.statements import (
 )
 
 __all__ = ["is_ddl", "parse_ddl"]
+
+_VERBS = frozenset({"ALTER", "CREATE", "DROP", "GRANT", "REVOKE"})
 
 
 def parse_ddl(sql: str, file: str = "") -> list[DdlStatement]:
@@ -46,20 +49,22 @@ def is_ddl(sql: str) -> bool:
         first = next((t for t in tokenize(sql) if t.text != ";"), None)
     except F1Error:
         return False
-    return first is not None and first.kind is Lexeme.WORD and first.text.upper() in {"CREATE", "DROP", "ALTER"}
+    return first is not None and first.kind is Lexeme.WORD and first.text.upper() in _VERBS
 
 
-class _Parser(AlterParser):
+class _Parser(AlterParser, RoleParser):
     """The statements."""
 
     def statement(self) -> DdlStatement:
+        if (found := self.role_statement()) is not None:
+            return found
         if self.accept("CREATE"):
             return self._create()
         if self.accept("DROP"):
             return self._drop()
         if self.accept("ALTER"):
             return self.alter()
-        raise self.wrong("expected CREATE, ALTER or DROP")
+        raise self.wrong("expected CREATE, ALTER, DROP, GRANT or REVOKE")
 
     def _create(self) -> DdlStatement:
         or_replace = self.accept("OR", "REPLACE")
@@ -79,7 +84,7 @@ class _Parser(AlterParser):
             unique, local = unique or word == "UNIQUE", local or word == "LOCAL"
         if self.accept("INDEX"):
             return self._create_index(unique, local)
-        raise self.wrong("expected TABLE, INDEX, VIEW or DATABASE after CREATE")
+        raise self.wrong("expected TABLE, INDEX, VIEW, ROLE or DATABASE after CREATE")
 
     def _if_not_exists(self) -> bool:
         return self.accept("IF", "NOT", "EXISTS")
@@ -207,7 +212,7 @@ class _Parser(AlterParser):
         for word in ("TABLE", "INDEX", "VIEW"):
             if self.accept(word):
                 return self._drop_relations(word)
-        raise self.wrong("expected TABLE, INDEX, VIEW or DATABASE after DROP")
+        raise self.wrong("expected TABLE, INDEX, VIEW, ROLE or DATABASE after DROP")
 
     def _drop_relations(self, word: str) -> DropTable | DropIndex | DropView:
         what = f"the name of {'an index' if word == 'INDEX' else 'a ' + word.lower()}"

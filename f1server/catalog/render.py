@@ -1,5 +1,6 @@
 """A schema as DDL text, which compiles to the same schema again (ids, and what is being built, excepted)."""
 
+from f1server.catalog.roles import names_of
 from f1server.catalog.schema import Column, ElementState, ForeignKey, Index, Schema, Table
 
 __all__ = ["quoted", "render_index", "render_schema", "render_table", "render_view"]
@@ -13,12 +14,33 @@ _WORDS = frozenset(
 
 
 def render_schema(schema: Schema) -> str:
-    """Return the DDL of all tables (parents first), their indexes and the views."""
+    """Return the DDL of all tables (parents first), their indexes, the views, the roles and what these may do."""
     public = sorted(schema.by_name.values(), key=lambda t: (len(schema.ancestors(t)), t.id))
     parts = [render_table(schema, table) for table in public]
     parts += [render_index(table, index) for table in public for index in public_indexes(table)]
     parts += [render_view(view.name, view.sql) for view in schema.views]
+    parts += _roles(schema)
+    parts += [text for table in public for text in _grants(schema, table)]
     return "\n".join(parts)
+
+
+def _roles(schema: Schema) -> list[str]:
+    """Return CREATE ROLE of all roles, without passwords, and what belongs to no table."""
+    names = {role.id: quoted(role.name) for role in schema.roles}
+    flags = [" LOGIN" * role.login + " SUPERUSER" * role.superuser for role in schema.roles]
+    parts = [f"CREATE ROLE {names[r.id]}{text};" for r, text in zip(schema.roles, flags, strict=True)]
+    parts += [f"GRANT {names[number]} TO {names[r.id]};" for r in schema.roles for number in r.member_of]
+    return parts + [f"GRANT CREATE ON SCHEMA TO {names[r.id]};" for r in schema.roles if r.create]
+
+
+def _grants(schema: Schema, table: Table) -> list[str]:
+    """Return GRANT for what roles may do with a table."""
+    names = {role.id: quoted(role.name) for role in schema.roles}
+    return [
+        f"GRANT {', '.join(names_of(grant.privileges))} ON TABLE {quoted(table.name)} TO {names[grant.role_id]};"
+        for grant in table.grants
+        if grant.role_id in names
+    ]
 
 
 def render_table(schema: Schema, table: Table) -> str:

@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 
 from f1common.errors import Code, F1Error
+from f1server.catalog.roles import Grant, Role
 
 
 class ElementState(IntEnum):
@@ -159,6 +160,8 @@ class Table:
     anchor_id: int = 0
     anchor_column_ids: tuple[int, ...] = ()
     """Root and columns by which commits are named, as in the first form of a table that was moved; 0: its own."""
+    grants: tuple[Grant, ...] = ()
+    """By role."""
 
     @cached_property
     def by_id(self) -> dict[int, Column]:
@@ -218,6 +221,7 @@ class Schema:
     proto_files: tuple[tuple[str, str], ...] = ()
     descriptor_set: bytes = b""
     dropped: tuple[str, ...] = ()
+    roles: tuple[Role, ...] = ()
     commit_ts: int = field(default=0, compare=False)
 
     @cached_property
@@ -240,6 +244,18 @@ class Schema:
     def views_by_name(self) -> dict[str, View]:
         """Views by lower-case name."""
         return {v.name.lower(): v for v in self.views}
+
+    @cached_property
+    def roles_by_name(self) -> dict[str, Role]:
+        """Roles by lower-case name."""
+        return {r.name.lower(): r for r in self.roles}
+
+    def role(self, name: str) -> Role:
+        """Return a role. Raises NOT_FOUND, with a near miss if there is one."""
+        found = self.roles_by_name.get(name.lower())
+        if found is None:
+            raise _unknown("role", name, name, [r.name for r in self.roles])
+        return found
 
     def table(self, name: str) -> Table:
         """Return a public table. Raises NOT_FOUND, with a near miss if there is one."""

@@ -3,30 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from f1common.errors import Code, F1Error
+from f1common.errors import Code
+from f1server.catalog.position import NOWHERE as NOWHERE
+from f1server.catalog.position import Position as Position
+from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import ColumnType
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A place in a source text: lines and columns count from 1."""
-
-    line: int = 0
-    column: int = 0
-    file: str = ""
-
-    def error(self, code: Code, message: str) -> F1Error:
-        """Return an error that points here, in its text and in its details."""
-        if not self.line:
-            return F1Error(code, message)
-        place = f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}, column {self.column}"
-        details = {"line": str(self.line), "column": str(self.column)}
-        if self.file:
-            details["file"] = self.file
-        return F1Error(code, f"{message} ({place})", details=details)
-
-
-NOWHERE = Position()
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +404,10 @@ class AlterView:
 
 Alteration = AlterTable | AlterIndex | AlterView
 
-SchemaStatement = CreateTable | CreateIndex | CreateView | DropTable | DropIndex | DropView | Alteration
+RelationStatement = CreateTable | CreateIndex | CreateView | DropTable | DropIndex | DropView | Alteration
+"""Statements about tables, their elements and views."""
+
+SchemaStatement = RelationStatement | RoleStatement
 """Statements that change the schema of one database."""
 
 DdlStatement = SchemaStatement | CreateDatabase | DropDatabase

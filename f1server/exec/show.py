@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.render import render_index, render_schema, render_table, render_view
+from f1server.catalog.roles import names_of
 from f1server.catalog.schema import Schema, Table
 from f1server.exec.engine import ColumnInfo, QueryResult
 from f1server.plan.names import near_miss
@@ -24,12 +25,19 @@ _SETTINGS = {
     "TRANSACTION_ISOLATION": "serializable",
 }
 
+_LISTS = ("TABLES", "COLUMNS", "INDEXES", "VIEWS", "ROLES", "GRANTS", "DATABASES", "SCHEMA", "PLACEMENT")
+
 Rows = list[tuple[str | None, ...]]
 
 
-def show(schema: Schema, statement: ShowStatement, databases: Sequence[str] = ()) -> QueryResult:
-    """Return what SHOW asks for. Raises F1Error NOT_FOUND, INVALID_ARGUMENT."""
-    names, rows = _rows(schema, statement, databases)
+def show(
+    schema: Schema, statement: ShowStatement, databases: Sequence[str] = (), *, passwords: bool = False
+) -> QueryResult:
+    """Return what SHOW asks for; ``passwords``: also who has one. Raises F1Error NOT_FOUND, INVALID_ARGUMENT."""
+    if statement.what == "ROLES":
+        names, rows = _roles(schema, passwords)
+    else:
+        names, rows = _rows(schema, statement, databases)
     return text_result(names, rows)
 
 
@@ -57,6 +65,9 @@ def _rows(schema: Schema, statement: ShowStatement, databases: Sequence[str]) ->
         case "INDEXES":
             chosen = [_table(schema, statement.name)] if statement.name else tables
             return ("table", "index", "kind", "columns", "storing"), [r for t in chosen for r in _indexes(t)]
+        case "GRANTS":
+            chosen = [_table(schema, statement.name)] if statement.name else tables
+            return ("table", "role", "privileges"), [r for t in chosen for r in _grants(schema, t)]
         case "VIEWS":
             return ("name", "query"), [(v.name, v.sql) for v in sorted(schema.views, key=lambda v: v.name.lower())]
         case "DATABASES":
@@ -72,8 +83,25 @@ def _rows(schema: Schema, statement: ShowStatement, databases: Sequence[str]) ->
 def _setting(what: str) -> tuple[tuple[str, ...], Rows]:
     if what in _SETTINGS:
         return (what.lower(),), [(_SETTINGS[what],)]
-    known = ["TABLES", "COLUMNS", "INDEXES", "VIEWS", "DATABASES", "SCHEMA", "CREATE TABLE", "PLACEMENT", *_SETTINGS]
+    known = [*_LISTS, "CREATE TABLE", *_SETTINGS]
     raise F1Error(Code.INVALID_ARGUMENT, f"there is nothing to show called {what}{near_miss(what, known)}")
+
+
+def _roles(schema: Schema, passwords: bool) -> tuple[tuple[str, ...], Rows]:
+    names = {role.id: role.name for role in schema.roles}
+    rows: Rows = []
+    for role in sorted(schema.roles, key=lambda r: r.name.lower()):
+        flags = ["yes" if flag else "no" for flag in (role.login, role.superuser, role.create)]
+        member_of = ", ".join(names[number] for number in role.member_of) or None
+        # A verifier is masked but for how it was made.
+        masked = role.verifier.partition(":")[0] + ":********" if role.verifier and passwords else None
+        rows.append((role.name, *flags, member_of, masked))
+    return ("role", "login", "superuser", "create", "member of", "password"), rows
+
+
+def _grants(schema: Schema, table: Table) -> Rows:
+    names = {role.id: role.name for role in schema.roles}
+    return [(table.name, names[g.role_id], ", ".join(names_of(g.privileges))) for g in table.grants]
 
 
 def _table(schema: Schema, name: str) -> Table:

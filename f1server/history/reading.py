@@ -1,7 +1,7 @@
 """Where change batches are, and how one is read."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.values import Timestamp
@@ -93,3 +93,9 @@ def batch_from_pb(message: pb.ChangeBatch) -> ChangeBatch:
         message.commit_id,
         message.roots,
     )
+
+
+def seen_by(batches: Iterable[ChangeBatch], sees: Callable[[int], bool]) -> list[ChangeBatch]:
+    """Return batches with the changes of those tables, by id, that ``sees``; without any, none."""
+    found = [replace(b, changes=tuple(c for c in b.changes if sees(c.table_id))) for b in batches]
+    return [batch for batch in found if batch.changes]

@@ -79,11 +79,18 @@ def with_history(schema: Schema) -> Schema:
     return of_schema(schema, "with history", make)
 
 
-def history_rows(schema: Schema, batches: Iterable[ChangeBatch]) -> list[tuple[Value, ...]]:
-    """Return the rows of ``ChangeHistory_<Root>`` for some batches of one root table, in the order of its columns."""
+def history_rows(
+    schema: Schema, batches: Iterable[ChangeBatch], sees: Callable[[int], bool] | None = None
+) -> list[tuple[Value, ...]]:
+    """Return the rows of ``ChangeHistory_<Root>`` for some batches of one root table, in the order of its columns.
+
+    ``sees``: of which tables, by id, changes are shown; None: of all.
+    """
     rows: list[tuple[Value, ...]] = []
     for batch in batches:
         for position, change in enumerate(batch.changes):
+            if sees is not None and not sees(change.table_id):
+                continue
             rows.append(
                 (
                     Timestamp(batch.commit_ts),

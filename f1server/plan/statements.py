@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.ddl import parse_ddl
+from f1server.catalog.rolestatements import holds_password
 from f1server.catalog.statements import DdlStatement
 from f1server.plan.dialect import Tokens, check_depth, parse_tokens, tokenize
 
@@ -61,9 +62,9 @@ class DmlStatement:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChangeStatement:
-    """CREATE or DROP."""
+    """CREATE, ALTER, DROP, GRANT or REVOKE."""
 
-    sql: str
+    sql: str = field(repr=False)
     tag: str
     ddl: DdlStatement
 
@@ -148,9 +149,20 @@ Statement = (
 )
 
 
+class _NotKept(Exception):
+    """Carries statements that must not be kept: they hold a password."""
+
+    def __init__(self, statements: tuple[Statement, ...]) -> None:
+        super().__init__()
+        self.statements = statements
+
+
 @lru_cache(maxsize=512)
 def _parse_short(sql: str) -> tuple[Statement, ...]:
-    return _parse_all(sql)
+    found = _parse_all(sql)
+    if any(isinstance(s, SchemaChangeStatement) and holds_password(s.ddl) for s in found):
+        raise _NotKept(found)
+    return found
 
 
 def _parse_all(sql: str) -> tuple[Statement, ...]:
@@ -175,7 +187,10 @@ def parse(sql: str) -> list[Statement]:
         raise F1Error(
             Code.INVALID_ARGUMENT, f"the statement has {len(sql)} characters; at most 10,000,000 are possible"
         )
-    return list(_parse_short(sql) if len(sql) <= _LONGEST_KEPT else _parse_all(sql))
+    try:
+        return list(_parse_short(sql) if len(sql) <= _LONGEST_KEPT else _parse_all(sql))
+    except _NotKept as error:
+        return list(error.statements)
 
 
 def _statement(source: Tokens) -> Statement:
@@ -226,7 +241,9 @@ def _ddl(source: Tokens) -> SchemaChangeStatement:
     if len(found) != 1:
         raise source.error(0, "expected one statement")
     verb = source.word(0)
-    tag = f"{verb} {type(found[0]).__name__.removeprefix(verb.capitalize()).upper()}"
+    tag = verb
+    if verb not in ("GRANT", "REVOKE"):
+        tag = f"{verb} {type(found[0]).__name__.removeprefix(verb.capitalize()).upper()}"
     return SchemaChangeStatement(source.text, tag, found[0])
 
 
@@ -360,7 +377,7 @@ def _explain(source: Tokens) -> ExplainStatement:
 
 
 _READERS: dict[str, Callable[[Tokens], Statement]] = {
-    **dict.fromkeys(("CREATE", "DROP"), _ddl),
+    **dict.fromkeys(("CREATE", "DROP", "GRANT", "REVOKE"), _ddl),
     "ALTER": _alter,
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "UPSERT", "REPLACE"), _dml),
     **dict.fromkeys(("BEGIN", "START"), _begin),

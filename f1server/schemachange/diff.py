@@ -24,6 +24,7 @@ from typing import Any
 from f1common.errors import Code, F1Error
 from f1server.catalog import protos
 from f1server.catalog.expressions import column_references
+from f1server.catalog.roles import names_of
 from f1server.catalog.schema import Check, Column, ColumnType, ElementState, ForeignKey, Kind, Schema, Table
 from f1server.rows.locks import DEFAULT_LOCK, coverage
 from f1server.schemachange.edits import (
@@ -36,7 +37,9 @@ from f1server.schemachange.edits import (
     ElementTo,
     NotNullTo,
     Part,
+    SetGrants,
     SetProtos,
+    SetRoles,
     SetViews,
     TableTo,
     options,
@@ -252,6 +255,8 @@ class _Round:
         dropped = [t for t in old.tables if t.id not in new.by_id]
         self._late = _reliant(added, old)
         self._protos()
+        if old.roles != new.roles:
+            self._at_once.append((SetRoles(old.roles, new.roles), _roles_text(old, new)))
         for table in added:
             self._add_table(table)
         for table in dropped:
@@ -319,6 +324,9 @@ class _Round:
         self._change(Element(_TABLE, after.id, name=after.name), ElementClass.OPTIONAL, before.state, after.state)
         if options(before) != options(after):
             self._at_once.append((EditTable(before, after), _altered("table", before, after, before.name, after.name)))
+        if before.grants != after.grants:
+            text = f"set the grants on {after.name}: {_grants_text(self._new, after)}"
+            self._at_once.append((SetGrants(after.id, after.name, before.grants, after.grants), text))
         for part in Part:
             self._elements(part, before, after)
         self._coverage(before, after)
@@ -387,6 +395,22 @@ def _altered(word: str, before: Any, after: Any, old: str, new: str) -> str:
     # The condition of a check follows the names in it.
     alter = f"alter {word} {new}" if others or not rename else ""
     return ", ".join(text for text in (rename, alter) if text)
+
+
+def _roles_text(old: Schema, new: Schema) -> str:
+    """Return which roles come, go and change."""
+    had, has = {r.id: r for r in old.roles}, {r.id: r for r in new.roles}
+    texts = [f"create role {role.name}" for number, role in has.items() if number not in had]
+    texts += [f"drop role {role.name}" for number, role in had.items() if number not in has]
+    texts += [f"alter role {has[number].name}" for number, role in had.items() if has.get(number, role) != role]
+    return ", ".join(texts)
+
+
+def _grants_text(schema: Schema, table: Table) -> str:
+    """Return what roles may do with a table."""
+    names = {role.id: role.name for role in schema.roles}
+    texts = [f"{names.get(g.role_id, '?')} {'/'.join(names_of(g.privileges))}" for g in table.grants]
+    return ", ".join(texts) or "none"
 
 
 def _describe(move: Move[Element]) -> str:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from f1common.errors import Code, F1Error
+from f1server.catalog.roles import Grant, Role
 from f1server.catalog.schema import Check, Column, ElementState, ForeignKey, Index, LockColumn, Schema, Table, View
 from f1server.rows.locks import DEFAULT_LOCK
 
@@ -18,7 +19,9 @@ __all__ = [
     "ElementTo",
     "NotNullTo",
     "Part",
+    "SetGrants",
     "SetProtos",
+    "SetRoles",
     "SetViews",
     "TableTo",
     "advance",
@@ -61,6 +64,24 @@ class EditTable:
 
     before: Table
     after: Table
+
+
+@dataclass(frozen=True, slots=True)
+class SetGrants:
+    """What roles may do with a table."""
+
+    table_id: int
+    name: str
+    before: tuple[Grant, ...]
+    after: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetRoles:
+    """All roles."""
+
+    before: tuple[Role, ...]
+    after: tuple[Role, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +161,8 @@ Edit = (
     | CoverageTo
     | SetViews
     | SetProtos
+    | SetGrants
+    | SetRoles
 )
 
 
@@ -171,6 +194,15 @@ def _apply(schema: Schema, edit: Edit) -> Schema:
                 raise _changed(after.name)
             edited = replace(current, name=after.name, cascade=after.cascade, untracked=after.untracked)
             return _put(schema, edited)
+        case SetGrants(table_id, name, before_grants, after_grants):
+            table = _require(schema, table_id, name)
+            if table.grants != before_grants:
+                raise _changed(name)
+            return _put(schema, replace(table, grants=after_grants))
+        case SetRoles(before_roles, after_roles):
+            if schema.roles != before_roles:
+                raise F1Error(Code.ABORTED, "roles were changed by another schema change at the same time; retry")
+            return replace(schema, roles=after_roles)
         case AddElement(part, table_id, element):
             table = _require(schema, table_id, element.name)
             return _put(schema, _with(table, part, (*getattr(table, part), element)))

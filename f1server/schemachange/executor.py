@@ -21,10 +21,13 @@ from msgspec.structs import replace
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
+from f1server.access.rights import EVERYBODY, Caller, rights_of
+from f1server.catalog.alterroles import with_creator
 from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_statements
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
+from f1server.catalog.rolestatements import GrantCreate, GrantOnTables, GrantRoles
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
@@ -106,29 +109,48 @@ class SchemaChanges:
         self._sleep = sleep
         self._mine: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    async def apply_ddl(self, database: str, statements: Sequence[DdlStatement]) -> Applied:
-        """Execute statements; neighbours that concern one schema are one change.
+    async def apply_ddl(self, database: str, statements: Sequence[DdlStatement], caller: Caller = EVERYBODY) -> Applied:
+        """Execute statements for a role; neighbours that concern one schema are one change.
 
         Raises F1Error with the place in the source: ALREADY_EXISTS, NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION;
-        and what storage raises.
+        PERMISSION_DENIED, and what storage raises.
         """
+        if any(isinstance(s, CreateDatabase | DropDatabase) for s in statements):
+            await self._allow_databases(database, caller)
         done = Applied(Schema(database), ())
         batch: list[SchemaStatement] = []
         for statement in statements:
             if isinstance(statement, CreateDatabase | DropDatabase):
-                done = await self._statements(database, batch, done)
+                done = await self._statements(database, batch, done, caller)
                 batch = []
                 await self._database_statement(statement)
             else:
                 batch.append(statement)
-        return await self._statements(database, batch, done)
+        return await self._statements(database, batch, done, caller)
 
-    async def _statements(self, database: str, batch: Sequence[SchemaStatement], done: Applied) -> Applied:
+    async def _statements(
+        self, database: str, batch: Sequence[SchemaStatement], done: Applied, caller: Caller
+    ) -> Applied:
         if not batch:
             return done
         what = "; ".join(map(_title, batch))
-        now = await self._change(database, lambda schema, new_id: compile_statements(schema, batch, new_id), what)
+
+        def compiled(schema: Schema, new_id: NewId) -> Schema:
+            rights = rights_of(schema, caller)
+            rights.require_ddl(batch)
+            return with_creator(schema, compile_statements(schema, batch, new_id), rights.creator)
+
+        now = await self._change(database, compiled, what)
         return Applied(now.schema, (*done.steps, *now.steps))
+
+    async def _allow_databases(self, database: str, caller: Caller) -> None:
+        """Raise PERMISSION_DENIED unless the role is a superuser of the default database: those are of all."""
+        rights = rights_of((await self._leases.current(database)).schema, caller)
+        if rights.role_id:
+            rights.require_superuser("a statement about databases")
+            if database != DEFAULT_DATABASE:
+                text = f"databases are made and dropped by superusers of the database {DEFAULT_DATABASE}"
+                raise F1Error(Code.PERMISSION_DENIED, text)
 
     async def apply_sources(
         self,
@@ -138,6 +160,7 @@ class SchemaChanges:
         *,
         dry_run: bool = False,
         allow_data_loss: bool = False,
+        caller: Caller = EVERYBODY,
     ) -> Applied:
         """Make the database what (name, text) sources say, and drop what they lack; ``dry_run``: only say how.
 
@@ -145,6 +168,7 @@ class SchemaChanges:
         """
         sources = Sources(sql_files, proto_files)
         current = (await self._store.load(database)).schema
+        rights_of(current, caller).require_sources(sources.state_roles)
         planned = plan_steps(current, sources.draft(current))
         if dry_run:
             return Applied(current, tuple(planned))
@@ -152,7 +176,12 @@ class SchemaChanges:
         if not allow_data_loss:
             await self._refuse_loss(current, planned)
         allowed = None if allow_data_loss else losing
-        return await self._change(database, sources.wanted, f"sources: {summary(planned)}", may_drop=allowed)
+
+        def compiled(schema: Schema, new_id: NewId) -> Schema:
+            rights_of(schema, caller).require_sources(sources.state_roles)
+            return sources.wanted(schema, new_id)
+
+        return await self._change(database, compiled, f"sources: {summary(planned)}", may_drop=allowed)
 
     async def _refuse_loss(self, schema: Schema, steps: Sequence[Step]) -> None:
         full = []
@@ -496,6 +525,8 @@ class SchemaChanges:
 
 def _title(statement: SchemaStatement) -> str:
     """Return what a list of changes calls a statement, such as ``ALTER TABLE Customer``."""
+    if isinstance(statement, GrantOnTables | GrantCreate | GrantRoles):
+        return statement.title()
     words = "".join(f" {letter}" if letter.isupper() else letter for letter in type(statement).__name__).upper()
     names = getattr(statement, "names", None) or (getattr(statement, "name", ""),)
     return f"{words.strip()} {', '.join(names)}"

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from f1common.errors import Code
 from f1server.catalog import ddl
 from f1server.catalog.adopt import adopt_ids
+from f1server.catalog.alterroles import with_roles_of, with_stated_roles
 from f1server.catalog.compile import compile_sources
 from f1server.catalog.renames import renamed, without_renames
+from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DropDatabase, SchemaStatement
 from f1server.catalog.tables import NewId
@@ -25,6 +27,8 @@ class Sources:
         """Take (name, text) of the files. Raises F1Error INVALID_ARGUMENT with the place in the source."""
         self._statements = _statements(sql_files)
         self._proto_files = proto_files
+        self.state_roles = any(isinstance(s, RoleStatement) for s in self._statements)
+        """Do the sources say what roles and grants there are? Otherwise these stay as they are."""
 
     def wanted(self, schema: Schema, new_id: NewId) -> Schema:
         """Return what ``schema`` is to become, with ids of its own for what is the same.
@@ -34,7 +38,8 @@ class Sources:
         """
         statements = without_renames(self._statements)
         compiled = compile_sources(schema.database, statements, self._proto_files, _Draft())
-        return adopt_ids(renamed(schema, self._statements, compiled), compiled, new_id)
+        wanted = adopt_ids(renamed(schema, self._statements, compiled), compiled, new_id)
+        return with_stated_roles(schema, wanted, new_id) if self.state_roles else with_roles_of(schema, wanted)
 
     def draft(self, schema: Schema) -> Schema:
         """Return the same, with ids that are not drawn: the same ones each time for one schema. Raises the same."""

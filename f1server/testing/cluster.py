@@ -1,6 +1,7 @@
 """f1servers with their clients, slaves and master as nodes of a simulated world, beside a cluster's spanservers."""
 
 import asyncio
+from typing import Literal
 
 import msgspec
 
@@ -28,9 +29,18 @@ class F1Nodes:
     MASTER = "master"
 
     def __init__(
-        self, world: World, cluster: SimCluster, *, servers: int = 2, lease_ms: int = 2_000, slaves: int = 0
+        self,
+        world: World,
+        cluster: SimCluster,
+        *,
+        servers: int = 2,
+        lease_ms: int = 2_000,
+        slaves: int = 0,
+        authentication: Literal["none", "password"] = "none",
     ) -> None:
         """Describe them; ``lease_ms`` is the period of their schema leases."""
+        self.authentication = authentication
+        """Counts for servers that start from now on."""
         self._world = world
         self._cluster = cluster
         self._lease_ms = lease_ms
@@ -59,6 +69,7 @@ class F1Nodes:
                 schema_lease_ms=self._lease_ms,
                 query_memory_mib=64,
                 distribute="force" if self.slave_names else "auto",
+                authentication=self.authentication,
             ),
         )
         process = F1Process(
@@ -123,11 +134,22 @@ class F1Nodes:
         await asyncio.gather(*(self.processes[name].ready.wait() for name in self.names))
 
     async def connect(
-        self, env: NodeEnv, *, hosts: str = "", autocommit: bool = False, kind: str = "optimistic"
+        self,
+        env: NodeEnv,
+        *,
+        hosts: str = "",
+        database: str | None = None,
+        autocommit: bool = False,
+        kind: str = "optimistic",
+        user: str | None = None,
+        password: str | None = None,
     ) -> f1.aio.Connection:
         """Connect a node of the world as a user would."""
         return await f1.aio.connect(
             hosts or self.hosts,
+            database,
+            user=user,
+            password=password,
             autocommit=autocommit,
             kind=kind,
             timeout_s=30.0,

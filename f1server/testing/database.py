@@ -45,6 +45,26 @@ class Database:
         host = self.nodes.host(self.nodes.names[number])
         return await self.nodes.connect(self.env, hosts=host, autocommit=autocommit)
 
+    async def require_passwords(self) -> None:
+        """Restart all f1servers, which want clients to log in from now on."""
+        self.nodes.authentication = "password"
+        for name in self.nodes.names:
+            self.world.crash(name)
+            self.world.restart(name)
+        for name in self.nodes.names:
+            while name not in self.nodes.processes or self.nodes.processes[name].doors is None:
+                await asyncio.sleep(0.05)
+        await self.nodes.ready()
+
+    async def login(
+        self, user: str, password: str, number: int | None = None, *, database: str | None = None
+    ) -> f1.aio.Connection:
+        """Connect as a role, to one server or to all."""
+        hosts = "" if number is None else self.nodes.host(self.nodes.names[number])
+        return await self.nodes.connect(
+            self.env, hosts=hosts, database=database, autocommit=True, user=user, password=password
+        )
+
     async def rows(self, sql: str, *params: object) -> list[Any]:
         """Return the rows of a query as tuples."""
         return list(await (await self.conn.execute(sql, params)).fetchall())

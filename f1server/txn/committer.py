@@ -10,6 +10,8 @@ from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.rpc.backoff import Backoff
+from f1server.access.needs import require_read_set, require_writes
+from f1server.access.rights import Caller, rights_of
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.catalog.types import hidden_key
@@ -30,13 +32,14 @@ MAX_COMMIT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a client wants committed. ``unique`` and ``created_ts`` name the commit for ever."""
+    """What a role wants committed. ``unique`` and ``created_ts`` name the commit for ever."""
 
     writes: Sequence[LogicalWrite]
     read_set: Sequence[ReadSetEntry]
     read_ts: int
     unique: bytes
     created_ts: int
+    caller: Caller
     priority_ts: int = 0
 
 
@@ -73,7 +76,7 @@ class Committer:
         """Commit, with as many attempts as it takes within ``timeout_s``. This server must be the only one that tries.
 
         Raises Conflict (ABORTED: the transaction must be run again), ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION,
-        INVALID_ARGUMENT (nothing was written), UNKNOWN_OUTCOME (ambiguous: ask :meth:`outcome`).
+        INVALID_ARGUMENT, PERMISSION_DENIED (nothing was written), UNKNOWN_OUTCOME (ambiguous: ask :meth:`outcome`).
         """
         if not request.writes:
             # A snapshot is consistent at its timestamp: there is nothing to validate.
@@ -87,6 +90,8 @@ class Committer:
             try:
                 async with self._leases.use(database) as leased:
                     version = leased.schema.version
+                    # Under the version whose lease is the commit's deadline: after REVOKE this commits no more.
+                    allow_commit(leased.schema, request.caller, request.writes, request.read_set)
                     if filled is None:
                         filled = self.fill(leased.schema, request.writes, request.unique, request.created_ts)
                     return await self._attempt(leased, request, filled, attempt, max(0.1, end - loop.time()))
@@ -254,6 +259,16 @@ def refuse_moved(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
         given, own = set(write.key), set(table.key_column_ids)
         if not given <= own or (write.kind is not WriteKind.INSERT and given != own):
             raise moved(table.name)
+
+
+def allow_commit(
+    schema: Schema, caller: Caller, writes: Sequence[LogicalWrite], read_set: Sequence[ReadSetEntry] = ()
+) -> None:
+    """Raise PERMISSION_DENIED unless the role may make these writes, and learn whether these rows are unchanged."""
+    rights = rights_of(schema, caller)
+    if not rights.unlimited:
+        require_writes(rights, schema, writes)
+        require_read_set(rights, schema, [entry.key for entry in read_set])
 
 
 def _check_size(writes: Sequence[Write]) -> None:

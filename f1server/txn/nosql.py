@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
+from f1server.access.rights import Rights
+from f1server.catalog.roles import Privilege
 from f1server.catalog.schema import Column, Index, Schema, Table
 from f1server.rows.arrow import to_arrow
 from f1server.rows.coerce import coerce_column
@@ -42,6 +44,15 @@ class TableRows:
 
     columns: tuple[Column, ...]
     batch: pa.RecordBatch
+
+
+def allow(rights: Rights, schema: Schema, reads: Sequence[TableRead]) -> None:
+    """Raise PERMISSION_DENIED unless the role may read these tables, and lock their rows where that is asked for."""
+    if rights.unlimited:
+        return
+    for wanted in reads:
+        table = schema.table(wanted.table)
+        rights.require(table, Privilege.SELECT | Privilege.UPDATE if wanted.exclusive else Privilege.SELECT)
 
 
 async def read(reader: RowReader, reads: Sequence[TableRead]) -> list[TableRows]:

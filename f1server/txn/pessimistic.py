@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
+from f1server.access.rights import Caller
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.rows.writes import LogicalWrite
-from f1server.txn.committer import Committed, Committer
+from f1server.txn.committer import Committed, Committer, allow_commit
 from f1server.txn.readset import moved
 from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction
 
@@ -26,6 +27,7 @@ class Open:
 
     handle: bytes
     database: str
+    caller: Caller
     tx: Transaction
     unique: bytes
     created_ts: int
@@ -115,12 +117,13 @@ class PessimisticTransactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, database: str, priority_ts: int) -> Open:
-        """Open a transaction; ``priority_ts`` keeps the age of one that is retried."""
+    def begin(self, database: str, caller: Caller, priority_ts: int) -> Open:
+        """Open a transaction of a role; ``priority_ts`` keeps the age of one that is retried."""
         tx = self._client.transaction(priority_ts)
         item = Open(
             handle=new_id(self._rng),
             database=database,
+            caller=caller,
             tx=tx,
             unique=new_id(self._rng),
             created_ts=self._clock.sample().tt.latest,
@@ -129,9 +132,11 @@ class PessimisticTransactions:
         self._open[item.handle] = item
         return item
 
-    def find(self, handle: bytes, database: str) -> Open:
-        """Return an open transaction. Raises ABORTED for one that this server does not (or no longer) hold."""
+    def find(self, handle: bytes, database: str, caller: Caller) -> Open:
+        """Return a role's open transaction. Raises ABORTED for one that this server does not (or no longer) hold."""
         item = self._open.get(handle)
+        if item is not None and item.caller.role_id != caller.role_id:
+            item = None  # another role's: not even that it is there is said
         if item is not None and item.database != database:
             raise F1Error(Code.INVALID_ARGUMENT, f"the transaction belongs to database {item.database}")
         if item is None or item.ended:
@@ -144,10 +149,10 @@ class PessimisticTransactions:
         return item
 
     async def commit(
-        self, handle: bytes, database: str, writes: Sequence[LogicalWrite], timeout_s: float = 10.0
+        self, handle: bytes, database: str, caller: Caller, writes: Sequence[LogicalWrite], timeout_s: float = 10.0
     ) -> Committed:
         """Commit the transaction with its ``writes``. Raises as :meth:`Committer.commit`; it is over in any case."""
-        item = self.find(handle, database)
+        item = self.find(handle, database, caller)
         del self._open[handle]
         item.ended = True
         try:
@@ -158,6 +163,7 @@ class PessimisticTransactions:
                 item.refuse_moved(leased.schema)
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
+                allow_commit(leased.schema, caller, writes)
                 filled = self._committer.fill(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
         except BaseException:
@@ -170,6 +176,12 @@ class PessimisticTransactions:
         if item is not None:
             item.ended = True
             await item.tx.rollback()
+
+    async def give_up(self, handle: bytes, caller: Caller) -> None:
+        """Roll a role's transaction back, as its client asks; harmless for one that is over, or another role's."""
+        item = self._open.get(handle)
+        if item is not None and item.caller.role_id == caller.role_id:
+            await self.rollback(handle)
 
     async def failed(self, handle: bytes) -> None:
         """A statement failed. What it did about locks ends the transaction; what it said about values does not."""

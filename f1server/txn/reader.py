@@ -1,6 +1,6 @@
 """Reading rows of tables in a transaction: at its timestamp or under its locks, its own writes laid over."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,8 +55,13 @@ class RowReader:
         filled: Sequence[LogicalWrite] = (),
         tx: LockingReads | None = None,
         collect: bool = False,
+        sees: Callable[[int], bool] | None = None,
     ) -> None:
-        """``timestamp`` for all reads, unless they are made under the locks of ``tx``; ``collect`` the read set."""
+        """``timestamp`` for all reads, unless they are made under the locks of ``tx``; ``collect`` the read set.
+
+        ``sees``: of which tables, by id, the change history is shown; None: of all.
+        """
+        self.sees = sees
         self.schema = schema
         self.timestamp = timestamp
         self.read_set: dict[bytes, ReadSetEntry] = {}

@@ -292,7 +292,7 @@ class StorageSource:
                 for key, value in zip(part.column(0).to_pylist(), part.column(1).to_pylist(), strict=True)
                 if (batch := read_batch(schema, root, key, value)) is not None
             ]
-            rows = history_rows(schema, batches)
+            rows = history_rows(schema, batches, self._reader.sees)
             arrays = []
             for wanted in scan.columns:
                 column = scan.table.by_id[wanted.column_id]

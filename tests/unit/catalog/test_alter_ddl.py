@@ -113,7 +113,7 @@ def test_words_of_alter_are_names_too():
 @pytest.mark.parametrize(
     ("sql", "column", "words"),
     [
-        ("ALTER t ADD a INT", 7, "expected TABLE, INDEX or VIEW after ALTER"),
+        ("ALTER t ADD a INT", 7, "expected TABLE, INDEX, VIEW or ROLE after ALTER"),
         ("ALTER TABLE t", 14, "expected ADD, DROP, ALTER, RENAME or SET, found the end"),
         ("ALTER TABLE t ADD a", 20, "expected the type of a"),
         ("ALTER TABLE t ADD a INT,", 25, "expected ADD, DROP, ALTER, RENAME or SET"),
