@@ -91,14 +91,7 @@ class F1Process:
         )
         surveyor = Surveyor(checker, self._sql.evaluators)
         self.frontend = Frontend(
-            Identity(
-                config.server.name,
-                config.server.zone,
-                _version(),
-                tuple(storage),
-                config.cluster.timestamps,
-                config.cluster.locks,
-            ),
+            _identity(config),
             client=self.client,
             leases=self.leases,
             store=self._store,
@@ -192,6 +185,12 @@ class F1Process:
         await self._sql.close()
         await self._background.close()
         await self.client.close()
+
+
+def _identity(config: Config) -> Identity:
+    storage = tuple(server.address for server in config.cluster.servers)
+    cluster = config.cluster
+    return Identity(config.server.name, config.server.zone, _version(), storage, cluster.timestamps, cluster.locks)
 
 
 def _version() -> str:
