@@ -15,6 +15,7 @@ from f1deploy import growth
 from f1deploy.cluster import READY_TIMEOUT_S, Cluster, ProcessStatus, UpOptions
 from f1deploy.directory import DEFAULT_DIRECTORY
 from f1deploy.logtail import follow, show
+from f1deploy.passwords import FIRST_ROLE, SETTING, make_first_role, take_password
 from f1deploy.spec import Kind
 
 app = typer.Typer(
@@ -76,6 +77,13 @@ def up(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A configuration key for all processes; repeatable."),
     ] = None,
+    password: Annotated[
+        bool,
+        typer.Option(
+            "--password",
+            help="Have clients log in: make the superuser f1, whose password is $F1_PASSWORD or asked for.",
+        ),
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until the cluster is ready.")] = READY_TIMEOUT_S,
 ) -> None:
     """Start a cluster, or one that was stopped, and return when it is ready.
@@ -85,6 +93,7 @@ def up(
     """
     cluster = _cluster(directory)
     overrides = tuple(settings or ())
+    secret = take_password(_ask_password) if password else ""
     options = UpOptions(
         port, spanservers, f1servers, slaves, groups, zones, voters, readonly, orchestrator, overrides, timeout
     )
@@ -94,9 +103,15 @@ def up(
             spec = cluster.up(options, spinner.update)
     else:
         spec = cluster.up(options, _lines_on_stderr())
+    if secret and SETTING not in spec.overrides:
+        spec = make_first_role(cluster, spec, secret)
     _print_table(cluster.status())
     size = max(len(group.voters) + len(group.readers) for group in spec.groups)
     typer.echo(f"{len(spec.groups)} groups of {size} replicas; stop it with `f1 cluster down{_dir_hint(directory)}`")
+
+
+def _ask_password() -> str:
+    return str(typer.prompt(f"Password of {FIRST_ROLE}", hide_input=True, confirmation_prompt=True))
 
 
 def _dir_hint(directory: Path) -> str:

@@ -279,6 +279,18 @@ class Cluster:
                         f"see `f1 cluster logs {process.name}`",
                     )
 
+    def reconfigure(self, overrides: Sequence[str], names: Sequence[str]) -> ClusterSpec:
+        """Set configuration keys and restart these processes one after the other. Raises F1Error as :meth:`start`."""
+        with self.directory.command_lock():
+            spec = self.spec()
+            spec = msgspec.structs.replace(spec, overrides=merge_overrides(spec.overrides, overrides))
+            write_configs(self.directory, spec)
+            self.directory.save(spec)
+            for name in names:
+                self.stop_process(name)
+                self.start_processes([spec.process(name)])
+        return spec
+
     def stop_process(self, name: str) -> None:
         """Order a process not to run: SIGTERM, and SIGKILL if it does not end in time."""
         order = self.directory.give_order(name, up=False)

@@ -1,6 +1,7 @@
 """Options that the client's commands share, and the connection that they ask for."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 
 import f1
+from f1.logins import PASSWORD_VARIABLE, USER_VARIABLE
 from f1.shell.backslash import read_text
 from f1common.config import Config
 from f1common.errors import Code, F1Error
@@ -24,6 +26,15 @@ HostOption = Annotated[
     ),
 ]
 DatabaseOption = Annotated[str | None, typer.Option("--database", help="Database. [default: default]")]
+
+
+UserOption = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        help=f"Role to log in as; its password is ${PASSWORD_VARIABLE}, or asked for. [default: ${USER_VARIABLE}]",
+    ),
+]
 
 
 DirOption = Annotated[
@@ -67,9 +78,20 @@ def hosts_of(host: str | None) -> str:
     return host or os.environ.get(HOST_VARIABLE) or DEFAULT_HOST
 
 
-def open_connection(host: str | None, database: str | None, *, autocommit: bool = True) -> f1.Connection:
-    """Connect. Raises F1Error."""
-    return f1.connect(hosts_of(host), database, autocommit=autocommit, timeout_s=600.0)
+def open_connection(
+    host: str | None, database: str | None, *, autocommit: bool = True, user: str | None = None, password: str = ""
+) -> f1.Connection:
+    """Connect; who is not given is taken from the environment. Raises F1Error."""
+    return f1.connect(
+        hosts_of(host), database, autocommit=autocommit, timeout_s=600.0, user=user, password=password or None
+    )
+
+
+def password_of(user: str | None) -> str:
+    """Return the password to use with ``--user``: the environment's, or what is asked for at a terminal."""
+    if user is None or os.environ.get(PASSWORD_VARIABLE) or not sys.stdin.isatty():
+        return ""
+    return str(typer.prompt(f"Password of {user}", hide_input=True, err=True))
 
 
 def read_sources(files: Sequence[Path]) -> dict[str, str]:

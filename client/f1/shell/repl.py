@@ -16,7 +16,7 @@ from f1.shell.backslash import Leave, Shell
 from f1.shell.editing import SqlCompleter, SqlLexer, is_complete
 from f1.shell.render import Format
 from f1.shell.runner import Runner, pointer, with_place
-from f1.statements import Kind, kind_of, split_all
+from f1.statements import Kind, kind_of, split_all, tokens
 from f1common.clock import boot_us
 from f1common.errors import F1Error
 
@@ -122,12 +122,21 @@ def _to_stdout(text: str) -> None:
     sys.stdout.write(text)
 
 
+class WithoutPasswords(FileHistory):
+    """A history that leaves out what may hold a password."""
+
+    def store_string(self, string: str) -> None:
+        """Write an input to the file."""
+        if not any(token.kind == "word" and token.text.lower() == "password" for token in tokens(string)):
+            super().store_string(string)
+
+
 def _history() -> History:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     try:
         folder = state / "f1"
         folder.mkdir(parents=True, exist_ok=True)
-        return FileHistory(str(folder / "sql_history"))
+        return WithoutPasswords(str(folder / "sql_history"))
     except OSError:
         return InMemoryHistory()
 
