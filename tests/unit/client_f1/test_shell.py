@@ -16,7 +16,7 @@ from f1.commands.options import read_sources
 from f1.metadata import Metadata
 from f1.shell.editing import SqlCompleter, SqlLexer
 from f1.shell.render import Format
-from f1.shell.repl import Repl
+from f1.shell.repl import Repl, WithoutPasswords
 from f1.shell.runner import pointer, with_place
 from f1.statements import Piece
 from f1common.errors import Code, F1Error
@@ -235,3 +235,11 @@ def test_public_names_can_be_imported() -> None:
         assert value is not None
     with pytest.raises(AttributeError):
         f1.nothing  # noqa: B018
+
+
+def test_inputs_with_passwords_are_not_kept(tmp_path: Path) -> None:
+    history = WithoutPasswords(str(tmp_path / "history"))
+    for text in ("SELECT 1;", "ALTER ROLE a PASSWORD 'secret';", "create role b\nPassword 'secret'", "SHOW ROLES;"):
+        history.append_string(text)
+    kept = (tmp_path / "history").read_text()
+    assert "SELECT 1" in kept and "SHOW ROLES" in kept and "secret" not in kept
