@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from f1.orchestrator import cells, protocol, sweeping
 from f1.orchestrator.cells import Row, Value
-from f1.orchestrator.driver import Surroundings, drive
+from f1.orchestrator.driver import Surroundings, drive, release
 from f1.orchestrator.protocol import Attempt, Seen
 from f1.orchestrator.services import LocalTimestamps, LockService, TimestampService
 from f1.orchestrator.steps import Steps
@@ -345,13 +345,8 @@ class Transaction:
         await self._release()
 
     async def _release(self) -> None:
-        """Others need not wait for the leases to lapse."""
-        if self._attempt.released:
-            return
-        try:
-            await self._orchestrator.around.locks.release(self.leases())
-        except F1Error:
-            pass  # they lapse
+        if not self._attempt.released:
+            await release(self._orchestrator.around.locks, self.leases())
 
     def _require_open(self) -> None:
         if self._ended:

@@ -1,6 +1,7 @@
 """Performs the steps of the protocol with a store and the two services."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar, assert_never
 
 from f1.orchestrator.services import LockService, TimestampService
@@ -20,8 +21,11 @@ from f1.orchestrator.steps import (
 )
 from f1.orchestrator.stores.base import Store
 from f1common.errors import F1Error
+from f1common.orchestrator.lock_table import Token
 
-__all__ = ["Surroundings", "drive"]
+__all__ = ["Surroundings", "drive", "release"]
+
+_RELEASE_S = 1.0
 
 T = TypeVar("T")
 
@@ -72,7 +76,7 @@ async def _perform(step: Step, around: Surroundings) -> Any:
         case Validate(tokens):
             return all(await around.locks.validate(tokens))
         case Release(tokens):
-            return await _release(around.locks, tokens)
+            return await release(around.locks, tokens)
         case NextTimestamp():
             return await around.timestamps.next()
         case OldestBound():
@@ -80,9 +84,13 @@ async def _perform(step: Step, around: Surroundings) -> Any:
     assert_never(step)
 
 
-async def _release(locks: LockService, tokens: Any) -> None:
-    """What cannot be released lapses."""
+async def release(locks: LockService, tokens: Sequence[Token]) -> None:
+    """Give leases back, so that others need not wait until they lapse, as those do that cannot be given back.
+
+    Whoever ends a transaction waits for that, but not for a lock service that is away.
+    """
     try:
-        await locks.release(tokens)
-    except F1Error:
-        await asyncio.sleep(0)
+        async with asyncio.timeout(_RELEASE_S):
+            await locks.release(tokens)
+    except (F1Error, TimeoutError):
+        return

@@ -194,7 +194,8 @@ class Locks:
                 _raise_error(reply)
                 break
             except F1Error as error:
-                self._give_back(name)
+                if error.ambiguous:
+                    self._give_back(name)
                 if not (error.retryable or error.ambiguous) or loop.time() >= end:
                     raise F1Error(error.code, error.message, retryable=error.retryable) from error
             except asyncio.CancelledError:

@@ -527,3 +527,20 @@ def test_a_commit_that_is_known_not_to_have_happened_says_what_is_wrong() -> Non
         assert (caught.value.code, caught.value.ambiguous) == (Code.DISK_FULL, False)
 
     asyncio.run(main())
+
+
+def test_a_commit_that_is_decided_does_not_wait_for_a_lock_service_that_is_away() -> None:
+    class Gone(LocalLocks):
+        async def release(self, tokens: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        o = aio.Orchestrator(MemoryStore(), LocalTimestamps(), Gone())
+        async with asyncio.timeout(100):
+            async with await o.start() as tx:
+                tx.set("t", "a", "x", 1)
+                assert await tx.commit()
+            async with await o.start() as tx:
+                assert await tx.get("t", "a", "x") == 1
+
+    asyncio.run(main())
