@@ -47,6 +47,10 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     reorganise_max_rows_per_s: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many rows a schema change works on at most.")
     ] = 50_000
+    verify_schema_changes: Annotated[
+        bool,
+        Meta(description="Whether what a schema change has done with rows is checked before a query may rely on it."),
+    ] = True
     authentication: Annotated[
         Literal["none", "password"],
         Meta(description="Whether clients have to log in; with none, whoever reaches the port is the superuser f1."),

@@ -134,6 +134,7 @@ class F1Process:
             pool=self.pool,
             channels=self._channels,
             sleep=asyncio.sleep,
+            verifies=section.verify_schema_changes,
         )
         jobs = JobStore(self.client, clock)
         return SchemaChanges(self._store, jobs, self.leases, clock, work=work, nudge=self._nudge, sleep=asyncio.sleep)

@@ -20,7 +20,8 @@ from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
 from f1server.schemachange.pacing import Paced
 from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Walk, Walker
+from f1server.schemachange.walk import Walker
+from f1server.schemachange.walking import Walk
 from f1server.schemachange.wire import options_from_pb, walk_from_pb
 from slavepool.assignment import SchemaCache
 from slavepool.run_session import to_the_end
@@ -28,7 +29,7 @@ from spanstore.client import SpanClient
 
 __all__ = ["InPlaceWalks"]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 _TELL_S = 0.25
 _MEMORY_MB = 128
 
@@ -83,7 +84,7 @@ class InPlaceWalks:
         if first is END_OF_STREAM:
             return
         start: pb.StartWalk = first.start
-        check_version("the f1server", start.protocol_version, PROTOCOL_VERSION)
+        check_version("the f1server", start.protocol_version, PROTOCOL_VERSION, reach=1)
         walk = walk_from_pb(start, self._schemas.get(start.schema, start.schema_commit_ts))
         self._pace.adjust(options_from_pb(start))
         fence = _Fenced(self._clock, start.fence_ts)

@@ -17,7 +17,17 @@ class ReorganiseRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[StartWalk, _Mapping]] = ..., fence_ts: _Optional[int] = ...) -> None: ...
 
 class StartWalk(_message.Message):
-    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate")
+    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate", "kind")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CHANGE: _ClassVar[StartWalk.Kind]
+        VERIFY_ROWS: _ClassVar[StartWalk.Kind]
+        VERIFY_ENTRIES: _ClassVar[StartWalk.Kind]
+        PURGE: _ClassVar[StartWalk.Kind]
+    CHANGE: StartWalk.Kind
+    VERIFY_ROWS: StartWalk.Kind
+    VERIFY_ENTRIES: StartWalk.Kind
+    PURGE: StartWalk.Kind
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +39,7 @@ class StartWalk(_message.Message):
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MIN_RATE_FIELD_NUMBER: _ClassVar[int]
     MAX_RATE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     schema: bytes
     schema_commit_ts: int
@@ -40,7 +51,8 @@ class StartWalk(_message.Message):
     slowdown: float
     min_rate: float
     max_rate: float
-    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ...) -> None: ...
+    kind: StartWalk.Kind
+    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
 
 class WalkTask(_message.Message):
     __slots__ = ("kind", "table_id", "id", "name", "lock", "work")

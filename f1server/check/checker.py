@@ -1,12 +1,10 @@
 """Checks of parts of a database as of one timestamp: reads what the pure parts ask for."""
 
-import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,19 +12,17 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
 from f1server.catalog.leases import SchemaLeases
-from f1server.catalog.schema import ElementState, Index, Schema, Table
+from f1server.catalog.schema import Index, Schema, Table
 from f1server.catalog.store import SchemaStore
 from f1server.check.entries import EntryBatch, StoredKey
 from f1server.check.findings import Example, Finding, Kind, Report
+from f1server.check.judge import Judge
 from f1server.check.parts import Part, PartKind, divided, of_schema, strays
 from f1server.check.repair import Repairer
-from f1server.check.rows import CheckedRow, RowBatch
 from f1server.rows.planner import CheckEvaluator
-from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient, Version
+from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient
 
 __all__ = ["CheckPlan", "Checker"]
-
-T = TypeVar("T")
 
 _COLUMNS = (
     ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
@@ -36,7 +32,6 @@ _COLUMNS = (
 _BATCH = 500
 _KEYS_PER_PART = 20_000
 _KEYS_PER_SEGMENT = 10_000
-_READ_AT_ONCE = 1_000
 _PIN_S = 600.0
 _SCHEMAS_KEPT = 4
 
@@ -70,8 +65,7 @@ class Checker:
         self._client = client
         self._store = store
         self._rng = rng
-        self._evaluate = evaluate
-        self._executor = executor
+        self.judge = Judge(client, evaluate, executor)
         self._repairer = Repairer(client, leases, rng)
         self._schemas: dict[int, dict[str, Schema]] = {}
 
@@ -146,43 +140,10 @@ class Checker:
     ) -> AsyncGenerator[list[Finding], None]:
         lineage: list[bytes] = []
         async for keys in self.scan(part, timestamp):
-            batch, findings = await self.judge(schema, root, lineage, keys, timestamp)
+            batch, findings = await self.judge.rows(schema, root, lineage, keys, timestamp)
             report.rows += batch.row_count
             report.entries += batch.entry_count
             yield findings
-
-    async def judge(
-        self, schema: Schema, root: Table, lineage: list[bytes], keys: Sequence[StoredKey], timestamp: int
-    ) -> tuple[RowBatch, list[Finding]]:
-        """Say what is wrong with some keys of a hierarchy, in their order; ``lineage`` goes on to the next ones."""
-        batch = RowBatch(schema, root, lineage)
-        await self.beside(lambda: _add_all(batch, keys))
-        found = await self._read(batch.wanted, timestamp)
-        found |= await self._read(batch.disputed(found) - found.keys(), timestamp)
-        return batch, [*batch.verdict(found), *self._checks(schema, batch)]
-
-    def _checks(self, schema: Schema, batch: RowBatch) -> list[Finding]:
-        """Return the rows for which a public CHECK is false."""
-        findings: list[Finding] = []
-        for table_id, rows in batch.rows.items():
-            table = schema.by_id[table_id]
-            public = {check.name: check.sql for check in table.checks if check.state is ElementState.PUBLIC}
-            for row, name, text in self._false(schema, table, rows) if public else ():
-                if name in public or not name:
-                    example = Example(row.shown, text or f"CHECK ({public[name]}) is false")
-                    findings.append(Finding(Kind.CHECK, table.name, name, example))
-        return findings
-
-    def _false(self, schema: Schema, table: Table, rows: Sequence[CheckedRow]) -> list[tuple[CheckedRow, str, str]]:
-        """Return (row, name of the check that is false, or empty, and why it cannot be evaluated)."""
-        evaluate = self._evaluate(schema)
-        try:
-            return [(rows[position], name, "") for position, name in evaluate(table, [row.row for row in rows])]
-        except F1Error as error:
-            if len(rows) == 1:
-                return [(rows[0], "", f"the checks cannot be evaluated: {error.message}")]
-        middle = len(rows) // 2
-        return self._false(schema, table, rows[:middle]) + self._false(schema, table, rows[middle:])
 
     async def _entries(
         self, schema: Schema, index: tuple[Table, Index], timestamp: int, part: Part, report: Report
@@ -192,7 +153,7 @@ class Checker:
             for stored in keys:
                 batch.add(*index, stored)
             report.entries += len(keys)
-            yield [*batch.findings, *batch.verdict(await self._read(batch.wanted, timestamp))]
+            yield await self.judge.entries(batch, timestamp)
 
     async def _strays(self, timestamp: int, part: Part) -> AsyncGenerator[list[Finding], None]:
         text = "a key of no table or index of any database: left over from one that was dropped, or is being dropped"
@@ -209,21 +170,6 @@ class Checker:
         async with aclosing(aiter(scan)) as batches:
             async for batch in batches:
                 yield _stored(batch)
-
-    async def _read(self, keys: Iterable[bytes], timestamp: int) -> dict[bytes, Version | None]:
-        wanted = sorted(keys)
-        found: dict[bytes, Version | None] = {}
-        for start in range(0, len(wanted), _READ_AT_ONCE):
-            some = wanted[start : start + _READ_AT_ONCE]
-            result = await self._client.read(some, timestamp=timestamp, anywhere=True, timeout_s=30.0)
-            found.update(zip(some, result.versions, strict=True))
-        return found
-
-    async def beside(self, work: Callable[[], T]) -> T:
-        """Do what takes time without keeping requests waiting."""
-        if self._executor is None:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def _all_schemas(self, timestamp: int) -> dict[str, Schema]:
         """Return the schemas of all databases as of the check's timestamp."""
@@ -249,11 +195,6 @@ def _stored(batch: pa.RecordBatch) -> list[StoredKey]:
             keys.to_pylist(), timestamps.cast(pa.int64()).to_pylist(), values.to_pylist(), strict=True
         )
     ]
-
-
-def _add_all(batch: RowBatch, keys: Sequence[StoredKey]) -> None:
-    for stored in keys:
-        batch.add(stored)
 
 
 def _table(schema: Schema, part: Part) -> Table:

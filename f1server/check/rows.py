@@ -69,8 +69,12 @@ class _Expected:
 class RowBatch:
     """Some keys of one hierarchy, in their order."""
 
-    def __init__(self, schema: Schema, root: Table, lineage: list[bytes]) -> None:
-        """``lineage``: the rows above the next key, as far as they are known; kept up from batch to batch."""
+    def __init__(self, schema: Schema, root: Table, lineage: list[bytes], *, parents: bool = True) -> None:
+        """``lineage``: the rows above the next key, as far as they are known; kept up from batch to batch.
+
+        ``parents`` False: whether a row has its parent is not asked.
+        """
+        self._asks_parents = parents
         self._schema = schema
         self._root = root
         self._lineage = lineage
@@ -136,7 +140,8 @@ class RowBatch:
             return
         checked = CheckedRow(table, key_values, stored.key, row)
         self.rows.setdefault(table.id, []).append(checked)
-        self._check_parent(checked)
+        if self._asks_parents:
+            self._check_parent(checked)
         self._check_columns(checked, cells)
         self._check_locks(checked, cells, stored.ts)
         self._expect_entries(checked)
@@ -199,6 +204,7 @@ class RowBatch:
                 self._find(Kind.UNREADABLE, checked, index.name, f"the row can have no entry: {error.message}")
                 continue
             # The form that a moving table had stays whole, and its indexes do, as long as it is written to.
+            # While a table is dropped its entries go before its rows.
             if index.state is ElementState.PUBLIC and checked.table.state >= ElementState.WRITE_ONLY:
                 self._expected += [
                     _Expected(checked, where, key, contended) for key, (_, contended) in expected.items()

@@ -18,7 +18,9 @@ never differ by more than servers can bear: elements pass through states in whic
 * :mod:`~f1server.schemachange.reorganiser` fills, validates and removes what old rows have or lack, between versions:
   :mod:`~f1server.schemachange.tablewalk` divides a table and notes what is done,
   :mod:`~f1server.schemachange.dealing` deals the partitions to slaves, :mod:`~f1server.schemachange.walk` is what is
-  done with one of them, and :mod:`~f1server.schemachange.throttle` keeps all of it from disturbing users.
+  done with one of them, and :mod:`~f1server.schemachange.throttle` keeps all of it from disturbing users. What is
+  dropped is deleted by :mod:`~f1server.schemachange.purging`, and what was filled and validated is held against the
+  rows by :mod:`~f1server.schemachange.verification`, with the code of ``f1 check``, before it is public.
 * :mod:`~f1server.schemachange.jobs` keeps what is wanted, durably; :mod:`~f1server.schemachange.executor` carries it
   out, whoever's job it was.
 * :mod:`~f1server.schemachange.planner` tells beforehand what a change would take, and
@@ -59,6 +61,6 @@ own, a mirror, which writers maintain as they do a unique index over all columns
 
 Left out
 ========
-Tables that others are interleaved in, or that foreign keys refer to, are not moved. Rows and entries of what is dropped
-are removed by the owner itself, not by slaves, and a new owner begins that walk again.
+Tables that others are interleaved in, or that foreign keys refer to, are not moved. What is moved or only propagated to a
+lock is not verified before it is public.
 """

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from f1common.errors import Code, F1Error
 from f1server.schemachange.progress import Watch
-from f1server.schemachange.walk import Tell, Walk
+from f1server.schemachange.walking import Tell, Walk
 
 __all__ = ["PASSING", "Dealer", "Worker"]
 

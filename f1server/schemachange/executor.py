@@ -70,6 +70,9 @@ class DataWork(Protocol):
     async def run(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """Fill, validate and remove. Raises F1Error if rows do not honour what is new."""
 
+    async def verify(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
+        """See that what was filled and validated is right, as of fresh snapshots. Raises F1Error if it is not."""
+
     async def forget(self, database: str) -> None:
         """The work of a change is done, or given up: nobody will go on with it."""
 
@@ -432,6 +435,8 @@ class SchemaChanges:
         if careful:
             owner.step = "fills and validates: " + ", ".join(str(task.element) for task in careful)
             await self._work.run(schema, careful, watch)
+            owner.step = "verifies: " + ", ".join(str(task.element) for task in careful)
+            await self._work.verify(schema, careful, watch)
         if removals:
             if owner.job.state is not JobState.UNDOING:
                 await owner.pass_no_return()

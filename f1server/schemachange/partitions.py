@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from f1common.encoding import tuple as tuples
+from f1common.errors import F1Error
 from f1server.catalog.schema import Schema, Table
 from f1server.rows.layout import layout
 from spanstore.client import Sketch
 
-__all__ = ["Partition", "divided", "path_of"]
+__all__ = ["Partition", "at_roots", "divided", "path_of"]
 
 MOST = 2_000
 """Partitions of a table, at most: how far each is stands in one row."""
@@ -50,6 +52,33 @@ def divided(
         size += segment_bytes
     found.append(Partition(low, end, rows))
     return found
+
+
+def at_roots(schema: Schema, parts: Sequence[Partition]) -> list[Partition]:
+    """Return partitions whose borders do not lie within what belongs to one row of a root table.
+
+    A border within it goes to its beginning; where that makes a partition empty, it is part of the next one.
+    """
+    found: list[Partition] = []
+    start, rows = parts[0].start, 0
+    for part in parts[:-1]:
+        rows += part.rows
+        end = _root_of(schema, part.end)
+        if end > start:
+            found.append(Partition(start, end, rows))
+            start, rows = end, 0
+    found.append(Partition(start, parts[-1].end, rows + parts[-1].rows))
+    return found
+
+
+def _root_of(schema: Schema, key: bytes) -> bytes:
+    """Return the key of the row of a root table that a key lies below; the key itself if there is none."""
+    try:
+        elements = tuples.decode(key)
+    except F1Error:
+        return key
+    root = schema.by_id.get(elements[0]) if elements and type(elements[0]) is int else None
+    return key if root is None else tuples.encode(elements[: 1 + len(root.key_column_ids)])
 
 
 def _cuts(span: tuple[bytes, bytes], borders: Iterable[bytes], sketch: Sketch) -> Sequence[tuple[bytes, int, int]]:

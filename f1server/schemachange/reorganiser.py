@@ -21,32 +21,28 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from f1common.clock import Clock
-from f1common.encoding import tuple as tuples
 from f1common.encoding.row import decode_row
 from f1common.rpc.channels import ChannelCache
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.dist.pool import SlavePool
 from f1server.rows.keys import split_row_key, table_span
-from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.diff import Element
-from f1server.schemachange.edits import Part
-from f1server.schemachange.moves import FORM
 from f1server.schemachange.pacing import Paced
 from f1server.schemachange.plan import Task
 from f1server.schemachange.progress import Watch
 from f1server.schemachange.states import Work
-from f1server.schemachange.tablewalk import TableWalks
-from f1server.schemachange.tablework import by_table, find
+from f1server.schemachange.tablewalk import TableWalks, rows_of, to_purge, to_verify
+from f1server.schemachange.tablework import by_table
 from f1server.schemachange.throttle import ThrottleOptions
 from f1server.schemachange.validation import RowEvaluators
+from f1server.schemachange.verification import is_verified
 from f1server.schemachange.walk import Walker
 from f1server.schemachange.workers import Here, Workers, leased_fence
-from spanstore.client import KeyRange, SpanClient, Write
+from spanstore.client import KeyRange, SpanClient
 
 __all__ = ["Reorganiser", "RowEvaluators", "Watch"]
 
-_CHUNK = 200
 _PAGE = 2_000
 
 
@@ -64,8 +60,13 @@ class Reorganiser:
         pool: SlavePool | None = None,
         channels: ChannelCache | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        verifies: bool = True,
     ) -> None:
-        """``client`` is a background one; ``evaluators`` is asked when rows are at hand; ``pool``: slaves that help."""
+        """``client`` is a background one; ``evaluators`` is asked when rows are at hand; ``pool``: slaves that help.
+
+        ``verifies`` False: :meth:`verify` does nothing.
+        """
+        self._verifies = verifies
         self._client = client
         self._pace = Paced(client, options, lambda: clock.sample().tt.latest / 1e6, sleep)
 
@@ -79,7 +80,7 @@ class Reorganiser:
     async def has_rows(self, schema: Schema, table: Table, column: Column | None = None) -> bool:
         """Is there any row of ``table``, with a value in ``column`` if one is given?"""
         span = table_span(schema, table)
-        async for key, value, _ in self._walk(span, await self._now_of(span[0])):
+        async for key, value in self._walk(span, await self._now_of(span[0])):
             split = split_row_key(schema, key)
             if split is not None and split[0].id == table.id and (column is None or column.id in decode_row(value)):
                 return True
@@ -91,71 +92,35 @@ class Reorganiser:
         Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
         a new constraint, each with a row for example; what ``watch`` raises; and what storage raises.
         """
-        for removing in (False, True):
-            chosen = [task for task in tasks if (task.work is Work.REMOVE) is removing]
-            if removing:
-                # Entries go before the values that they are made of, without which they would be wrong.
-                await self._purge(schema, chosen, watch)
-            for work in by_table(schema, chosen):
-                await self._walks.walk(schema, work, watch, removing=removing)
+        careful = [task for task in tasks if task.work is not Work.REMOVE]
+        removals = [task for task in tasks if task.work is Work.REMOVE]
+        for work in by_table(schema, careful):
+            await self._walks.walk(rows_of(schema, work, removing=False), watch)
+        # Entries go before the values that they are made of, without which they would be wrong.
+        for ground in to_purge(schema, removals):
+            await self._walks.walk(ground, watch)
+        for work in by_table(schema, removals):
+            await self._walks.walk(rows_of(schema, work, removing=True), watch)
+
+    async def verify(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
+        """See as of fresh snapshots that what :meth:`run` was to fill and validate is right, before it is public.
+
+        Raises INTERNAL with keys for example if it is not; what ``watch`` raises; and what storage raises.
+        """
+        chosen = [task for task in tasks if is_verified(task)] if self._verifies else []
+        for work in by_table(schema, chosen):
+            for ground in to_verify(schema, work):
+                await self._walks.walk(ground, watch)
 
     async def forget(self, database: str) -> None:
         """The work of a change is done, or given up: nobody will go on with it."""
         await self._walks.forget(database)
 
-    # ------------------------------------------------------------------ removals
-
     async def purge(self, before: Schema, tables: Sequence[Table]) -> None:
         """Delete all rows, entries and history of tables that no server uses any more: a database was dropped."""
         elements = [Task(Element("table", table.id, name=table.name), Work.REMOVE) for table in tables]
-
-        await self._purge(before, elements, _Nobody())
-
-    async def _purge(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
-        """Delete rows and entries of elements that nobody writes to; a dropped root takes its history along."""
-        tables = [schema.by_id[t.element.table_id] for t in tasks if t.element.kind in ("table", FORM)]
-        indexes = [
-            (schema.by_id[t.element.table_id], find(schema, t.element, Part.INDEX))
-            for t in tasks
-            if t.element.kind == "index"
-        ]
-        gone = {table.id for table in tables}
-        codes = {LOCAL_INDEX_BASE + index.id for _, index in indexes}
-        codes |= {LOCAL_INDEX_BASE + index.id for table in tables for index in table.indexes}
-        prefixes = [tuples.encode((code,)) for code in sorted(codes)]
-        whole = [(prefix, tuples.successor(prefix)) for prefix in prefixes]
-        whole += [table_span(schema, table) for table in tables if not table.parent_id]
-        for span in whole:
-            await self._delete(span, lambda _: True, watch)
-        roots = {schema.root(table).id: schema.root(table) for table in tables}
-        roots |= {schema.root(table).id: schema.root(table) for table, index in indexes if index.local}
-        for root_id in sorted(roots.keys() - gone):
-            span = table_span(schema, roots[root_id])
-            await self._delete(span, lambda key: _is_of(schema, key, gone, codes), watch)
-
-    async def _delete(self, span: tuple[bytes, bytes], doomed: Callable[[bytes], bool], watch: Watch) -> None:
-        """Delete rows whose ids nobody writes any more, and nobody ever will: that needs no lease.
-
-        From the end, where a row's entries and children are, so that nothing is left without what it belongs to.
-        """
-        timestamp = await self._now_of(span[0])
-        chunk: list[Write] = []
-        size = 0
-        async for key, value, _ in self._walk(span, timestamp, reverse=True):
-            if doomed(key):
-                chunk.append(Write(key, None))
-                size += len(key) + len(value)
-            if len(chunk) == _CHUNK:
-                await self._commit(chunk, size, watch)
-                chunk, size = [], 0
-        if chunk:
-            await self._commit(chunk, size, watch)
-
-    async def _commit(self, writes: Sequence[Write], size: int, watch: Watch) -> None:
-        await self._pace.begin(len(writes))
-        await self._client.commit(writes)
-        self._pace.end(len(writes))
-        await watch(len(writes), size)
+        for ground in to_purge(before, elements):
+            await self._walks.walk(ground, _Nobody())
 
     # ------------------------------------------------------------------ reading
 
@@ -163,22 +128,17 @@ class Reorganiser:
         """Return a timestamp at which every acknowledged commit can be seen."""
         return (await self._client.read([key])).timestamp
 
-    async def _walk(
-        self, span: tuple[bytes, bytes], timestamp: int, *, reverse: bool = False
-    ) -> AsyncIterator[tuple[bytes, bytes, int]]:
-        """Yield key, value and timestamp of the live rows of a range as of ``timestamp``, read a page at a time."""
+    async def _walk(self, span: tuple[bytes, bytes], timestamp: int) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Yield key and value of the live rows of a range as of ``timestamp``, read a page at a time."""
         start, end = span
         while True:
-            result = await self._client.read(ranges=[KeyRange(start, end, _PAGE, reverse)], timestamp=timestamp)
+            result = await self._client.read(ranges=[KeyRange(start, end, _PAGE)], timestamp=timestamp)
             (rows,) = result.ranges
             for row in rows:
-                yield row.key, row.value, row.ts
+                yield row.key, row.value
             if len(rows) < _PAGE:
                 return
-            if reverse:
-                end = rows[-1].key
-            else:
-                start = rows[-1].key + b"\x01"
+            start = rows[-1].key + b"\x01"
 
 
 class _Nobody:
@@ -191,11 +151,3 @@ class _Nobody:
 
     async def __call__(self, rows: int, size: int) -> None:
         """Nobody stops it."""
-
-
-def _is_of(schema: Schema, key: bytes, tables: set[int], codes: set[int]) -> bool:
-    """Tell whether a storage key within a hierarchy belongs to one of the tables or to one of the local indexes."""
-    split = split_row_key(schema, key)
-    if split is not None:
-        return split[0].id in tables
-    return any(type(element) is int and element in codes for element in tuples.decode(key))

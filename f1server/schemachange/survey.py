@@ -256,10 +256,10 @@ class Surveyor:
         above = {t.id for i in probe.concerns for t in probe.schema.ancestors(probe.schema.by_id[i])}
         async for keys in self._checker.scan(part, timestamp):
             chosen = self._chosen(probe, above, keys, survey)
-            batch, findings = await self._checker.judge(probe.schema, root, lineage, chosen, timestamp)
+            batch, findings = await self._checker.judge.rows(probe.schema, root, lineage, chosen, timestamp)
             if only is None:
                 survey.report.add(finding for finding in findings if finding.kind in _SHOWN)
-            await self._checker.beside(lambda batch=batch: _take_in(probe, batch, survey, only))  # type: ignore[misc]
+            await self._checker.judge.beside(lambda batch=batch: _take_in(probe, batch, survey, only))  # type: ignore[misc]
         return survey
 
     def _chosen(

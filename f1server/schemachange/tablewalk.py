@@ -1,26 +1,33 @@
-"""The walk over a whole table: divided, dealt out, noted as it goes, and gone on with by whoever owns the change."""
+"""Walks over whole tables and indexes: divided, dealt out, noted as they go, and gone on with by the next owner."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from zlib import crc32
 
 from msgspec.structs import replace
 
+from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema
 from f1server.rows.keys import table_span
+from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.dealing import Dealer, Worker
-from f1server.schemachange.partitions import Partition, divided, path_of
+from f1server.schemachange.diff import Element
+from f1server.schemachange.edits import Part
+from f1server.schemachange.partitions import Partition, at_roots, divided, path_of
+from f1server.schemachange.plan import Task
 from f1server.schemachange.progress import Watch
-from f1server.schemachange.tablework import TableWork
-from f1server.schemachange.walk import Walk
-from f1server.schemachange.walkstore import WalkState, WalkStore
+from f1server.schemachange.purging import gone_codes, gone_tables
+from f1server.schemachange.tablework import TableWork, by_table, find
+from f1server.schemachange.verification import entries_span
+from f1server.schemachange.walking import Walk, WalkKind
+from f1server.schemachange.walkstore import Place, WalkState, WalkStore
 from spanstore.client import KeyRange, SpanClient
 
-__all__ = ["TableWalks"]
+__all__ = ["Ground", "TableWalks", "rows_of", "to_purge", "to_verify"]
 
 LOG = logging.getLogger(__name__)
 
@@ -31,12 +38,67 @@ _REFRESH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
-    """A walk that is noted: where, and what it is about."""
+class Ground:
+    """What is walked over as a whole: keys of one range, for one purpose.
+
+    ``place`` says where it is noted how far the walk is (:data:`f1server.schemachange.walkstore.Place`).
+    """
 
     schema: Schema
     work: TableWork
-    place: tuple[int, int]
+    kind: WalkKind
+    span: tuple[bytes, bytes]
+    place: Place
+
+    @property
+    def tables(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The paths of the tables whose rows count as work; none: all keys do."""
+        if self.kind in (WalkKind.CHANGE, WalkKind.VERIFY_ROWS):
+            return (path_of(self.schema, self.work.table),)
+        return ()
+
+
+def rows_of(schema: Schema, work: TableWork, *, removing: bool) -> Ground:
+    """Return the rows of a table, to be filled and validated, or rid of cells."""
+    return Ground(schema, work, WalkKind.CHANGE, table_span(schema, work.table), (work.table.id, int(removing)))
+
+
+def to_verify(schema: Schema, work: TableWork) -> list[Ground]:
+    """Return what is read once to verify what was done with a table: its rows, and the entries of new indexes."""
+    grounds = [Ground(schema, work, WalkKind.VERIFY_ROWS, table_span(schema, work.table), (work.table.id, 2))]
+    for task in work.tasks:
+        if task.element.kind == "index":
+            (of_index,) = by_table(schema, [task])
+            (where,) = of_index.indexes
+            grounds.append(Ground(schema, of_index, WalkKind.VERIFY_ENTRIES, entries_span(where), (where.index.id, 3)))
+    return grounds
+
+
+def to_purge(schema: Schema, tasks: Sequence[Task[Element]]) -> list[Ground]:
+    """Return where rows and entries of dropped tables and indexes lie, in the order in which they go.
+
+    Entries come first, since they would be wrong without what they are made of.
+    """
+    tables = gone_tables(tasks)
+    if not tables and not gone_codes(schema, tasks):
+        return []
+    work = TableWork(schema.by_id[tasks[0].element.table_id], list(tasks))
+    indexes = [task.element.id for task in tasks if task.element.kind == "index"]
+    indexes += [index.id for table_id in tables for index in schema.by_id[table_id].indexes]
+    found = []
+    for index_id in sorted(set(indexes)):
+        prefix = tuples.encode((LOCAL_INDEX_BASE + index_id,))
+        found.append(Ground(schema, work, WalkKind.PURGE, (prefix, tuples.successor(prefix)), (index_id, 4)))
+    local = {
+        task.element.table_id
+        for task in tasks
+        if task.element.kind == "index" and find(schema, task.element, Part.INDEX).local
+    }
+    roots = {schema.root(schema.by_id[table_id]).id for table_id in tables | local}
+    for root_id in sorted(roots, key=lambda root_id: (root_id not in tables, root_id)):
+        span = table_span(schema, schema.by_id[root_id])
+        found.append(Ground(schema, work, WalkKind.PURGE, span, (root_id, 4)))
+    return found
 
 
 class TableWalks:
@@ -58,36 +120,42 @@ class TableWalks:
         self.rows_each = ROWS_EACH
         """Rows of a partition, about."""
 
-    async def walk(self, schema: Schema, work: TableWork, watch: Watch, *, removing: bool) -> None:
-        """Do ``work`` with all rows of its table. Raises as :meth:`f1server.schemachange.walk.Walker.walk`."""
-        span = table_span(schema, work.table)
+    async def walk(self, ground: Ground, watch: Watch) -> None:
+        """Walk over all of it. Raises as :meth:`f1server.schemachange.walk.Walker.walk`."""
         # Every server has the version, so what was written under older ones lies before any strong timestamp now.
-        snapshot = (await self._client.read([span[0]])).timestamp
-        parts = await self._partitions(schema, work, span)
+        snapshot = (await self._client.read([ground.span[0]])).timestamp
+        parts = await self._partitions(ground)
         if len(parts) > 1 and watch.job:
-            await self._noted(_Noted(schema, work, (work.table.id, int(removing))), snapshot, parts, watch)
+            await self._noted(ground, snapshot, parts, watch)
             return
         watch.expect(sum(part.rows for part in parts))
-        await self._here.work(Walk(schema, work, *span, snapshot), watch)
+        for part in parts:
+            walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot, ground.kind)
+            await self._here.work(walk, watch)
 
     async def forget(self, database: str) -> None:
         """The walks of a change are over: let go of what is noted of them, and of their snapshots."""
         for state in await self._store.clear(database):
             await self._client.pins.remove(state.pin)
 
-    async def _partitions(self, schema: Schema, work: TableWork, span: tuple[bytes, bytes]) -> list[Partition]:
+    async def _partitions(self, ground: Ground) -> list[Partition]:
+        span = ground.span
         sketch = await self._client.sketch(
-            [KeyRange(*span)], tables=[path_of(schema, work.table)], every=min(_SEGMENT_ROWS, max(self.rows_each, 1))
+            [KeyRange(*span)], tables=ground.tables, every=min(_SEGMENT_ROWS, max(self.rows_each, 1))
         )
         borders = [start for start, _, _ in (await self._client.range_map()).pieces(*span)]
-        return divided(span, borders, sketch, self.rows_each)
+        parts = divided(span, borders, sketch, self.rows_each)
+        if ground.kind is not WalkKind.PURGE:
+            return parts
+        # What is deleted goes from a row's last descendant to itself, so a hierarchy is not cut below its root's rows.
+        return at_roots(ground.schema, parts)
 
     # ------------------------------------------------------------------ walks that take long
 
-    async def _noted(self, noted: _Noted, snapshot: int, parts: list[Partition], watch: Watch) -> None:
+    async def _noted(self, noted: Ground, snapshot: int, parts: list[Partition], watch: Watch) -> None:
         schema, table = noted.schema, noted.work.table
         what = crc32(repr([(str(task.element), task.element.id, task.work) for task in noted.work.tasks]).encode())
-        pin = f"schema-{schema.database}-{watch.job}-{table.id}-{noted.place[1]}"
+        pin = f"schema-{schema.database}-{watch.job}-{noted.place[0]}-{noted.place[1]}"
         borders = (parts[0].start, *(part.end for part in parts))
         rows = tuple(part.rows for part in parts)
         fresh = WalkState(watch.job, schema.version, what, snapshot, pin, borders, rows, bytes(len(parts)))
@@ -103,7 +171,7 @@ class TableWalks:
             await self._store.change(schema.database, noted.place, lambda found: found.with_done(number, rows, size))
 
         spans = list(pairwise(state.borders))
-        walks = {n: Walk(schema, noted.work, *spans[n], state.snapshot) for n in state.left}
+        walks = {n: Walk(schema, noted.work, *spans[n], state.snapshot, noted.kind) for n in state.left}
         keeping = asyncio.create_task(self._keep(state.pin), name="pin of a walk")
         try:
             await Dealer(self._workers, watch, done, self._now_s).deal(walks)
@@ -111,7 +179,7 @@ class TableWalks:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
-    async def _pinned(self, noted: _Noted, state: WalkState, newer: int) -> WalkState:
+    async def _pinned(self, noted: Ground, state: WalkState, newer: int) -> WalkState:
         """Have the snapshot of a walk pinned; if it can no longer be read, go on at ``newer``."""
         pins = self._client.pins
         try:

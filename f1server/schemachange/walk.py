@@ -17,36 +17,26 @@ A batch commits within the fence that the caller gives (:data:`Fence`), and betw
 as :class:`Pace` says.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol, TypeVar
 
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Schema
 from f1server.rows.keys import IndexLayout
 from f1server.rows.layout import layout
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Value
 from f1server.schemachange.changes import Changes, Fills, Stored, change_under_locks, stored_row
-from f1server.schemachange.tablework import TableWork
+from f1server.schemachange.purging import purge
 from f1server.schemachange.validation import RowEvaluators, fills_of, validate
-from spanstore.client import KeyRange, NoNewer, ScanColumn, ScanSource, SpanClient, TableRows, Transaction, Write
+from f1server.schemachange.verification import Verifier
+from f1server.schemachange.walking import STORED_COLUMNS, Fence, Pace, Tell, Walk, WalkKind, cut, paced
+from spanstore.client import KeyRange, NoNewer, SpanClient, TableRows, Transaction, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["Fence", "Pace", "Walk", "Walker"]
+__all__ = ["Walker"]
 
-Fence = Callable[[], AbstractAsyncContextManager[Callable[[], int]]]
-"""Entered for each commit: gives what tells the latest timestamp that it may have. Raises ABORTED if it may not be."""
-
-T = TypeVar("T")
-
-_COLUMNS = (
-    ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
-    ScanColumn("ts", "INT64", ScanSource.VERSION_TS),
-    ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
-)
 _SCAN_ROWS = 500
 _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 8 << 20
@@ -54,8 +44,8 @@ _CHUNK_BYTES = 8 << 20
 _SORTED_ENTRIES = 50_000
 _SORTED_BYTES = 16 << 20
 """Entries that are sorted before they are written: the more there are, the more of a commit's keys share pages."""
-_COMMIT_ROWS = 500
-_COMMIT_BYTES = 1 << 20
+_TELL_ROWS = 500
+"""Rows that are read before the next word to whoever watches."""
 _LOCKED_ROWS = 50
 _SLICE_ROWS = 50
 """Rows that are worked on without letting others use the event loop."""
@@ -63,31 +53,6 @@ _TRIES = 4
 _AGAIN_S = 0.05
 
 _CHANGED = frozenset({Code.ABORTED, Code.ALREADY_EXISTS, Code.NOT_FOUND})
-
-
-class Pace(Protocol):
-    """Keeps the work from disturbing others."""
-
-    async def begin(self, rows: int) -> None:
-        """Wait until a batch of so many rows or entries may begin."""
-
-    def end(self, rows: int) -> None:
-        """The batch has ended, one way or another."""
-
-
-Tell = Callable[[int, int], Awaitable[None]]
-"""Called between batches with the numbers of rows and bytes since the last call; raises to stop the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """A walk over the rows of ``work``'s table within ``[start, end)`` as of ``snapshot``, under ``schema``."""
-
-    schema: Schema
-    work: TableWork
-    start: bytes
-    end: bytes
-    snapshot: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +125,18 @@ class Walker:
         """Do all of it; what has been done already is not done a second time.
 
         Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
-        a new constraint, each with a row for example; SNAPSHOT_TOO_OLD if the snapshot was not kept; what ``watch`` and
-        the fence raise; and what storage raises.
+        a new constraint, INTERNAL if a verification finds what was not filled or validated, each with rows for example;
+        SNAPSHOT_TOO_OLD if the snapshot was not kept; what ``watch`` and the fence raise; and what storage raises.
         """
+        match walk.kind:
+            case WalkKind.CHANGE:
+                await self._change(walk, watch)
+            case WalkKind.PURGE:
+                await purge(self._client, self._pace, walk, watch)
+            case WalkKind.VERIFY_ROWS | WalkKind.VERIFY_ENTRIES:
+                await Verifier(self._client, self._evaluators, self._pace, self._sleep).verify(walk, watch)
+
+    async def _change(self, walk: Walk, watch: Tell) -> None:
         if walk.work.indexes and not (walk.work.rewrites or walk.work.validates):
             await self._enter_all(walk, watch)
             return
@@ -184,20 +158,12 @@ class Walker:
         counted: bool = True,
     ) -> None:
         for some in cut(rows, lambda row: row.size):
-            async with self._paced(len(some)):
+            async with paced(self._pace, len(some)):
                 await work(some)
             if counted:
                 await watch(len(some), _size(some))
             else:
                 await watch(0, 0)
-
-    @asynccontextmanager
-    async def _paced(self, rows: int) -> AsyncGenerator[None, None]:
-        await self._pace.begin(rows)
-        try:
-            yield
-        finally:
-            self._pace.end(rows)
 
     async def _validate(self, walk: Walk, rows: list[Stored]) -> None:
         await validate(self._client, self._evaluators, walk.schema, walk.work, rows, walk.snapshot)
@@ -222,7 +188,7 @@ class Walker:
         where = layout(walk.schema, walk.work.table)
         scan = self._client.scan(
             [KeyRange(walk.start, walk.end)],
-            _COLUMNS,
+            STORED_COLUMNS,
             timestamp=walk.snapshot,
             table=TableRows(where.width, where.id_position, where.table.id, where.ids_above),
             batch_rows=_SCAN_ROWS,
@@ -245,7 +211,7 @@ class Walker:
         async with aclosing(self._rows(walk)) as rows:
             async for row in rows:
                 gathered.add(row)
-                if len(gathered.rows) % _COMMIT_ROWS == 0:
+                if len(gathered.rows) % _TELL_ROWS == 0:
                     await watch(0, 0)
                 if gathered.full:
                     await self._enter(walk, gathered, watch)
@@ -268,12 +234,12 @@ class Walker:
         # Of two rows of the snapshot that want one key, one may be gone by now.
         disputed = [entry.row for found in contended.values() if len(found) > 1 for entry in found]
         for some in await self._batches(sorted(plain, key=_key_of)):
-            async with self._paced(len(some)):
+            async with paced(self._pace, len(some)):
                 disputed += await self._enter_plain(walk, some)
             await count.add(len(some))
         alone = sorted((found[0] for found in contended.values() if len(found) == 1), key=_key_of)
         for some in await self._batches(alone):
-            async with self._paced(len(some)):
+            async with paced(self._pace, len(some)):
                 disputed += await self._enter_unique(walk, some)
             await count.add(len(some))
         await self._dispute(walk, disputed, watch)
@@ -325,7 +291,7 @@ class Walker:
         unique = list(dict.fromkeys(rows))
         for first in range(0, len(unique), _LOCKED_ROWS):
             some = unique[first : first + _LOCKED_ROWS]
-            async with self._paced(len(some)):
+            async with paced(self._pace, len(some)):
                 await self._under_locks(walk, some)
             await watch(0, 0)
 
@@ -381,19 +347,6 @@ class Walker:
 def _size_of(fills: Mapping[int, Value]) -> int:
     """Return about how many bytes values take: of texts, bytes and messages, which may be large."""
     return sum(len(value) for value in fills.values() if isinstance(value, str | bytes))
-
-
-def cut(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
-    """Cut what is written into batches of one commit: not too many, and not too large unless one alone is."""
-    found: list[list[T]] = []
-    size = 0
-    for item in items:
-        size += size_of(item)
-        if not found or len(found[-1]) == _COMMIT_ROWS or size > _COMMIT_BYTES:
-            found.append([])
-            size = size_of(item)
-        found[-1].append(item)
-    return found
 
 
 class _Counted:

@@ -25,7 +25,8 @@ __all__ = ["WalkState", "WalkStore"]
 _ATTEMPTS = 20
 
 Place = tuple[int, int]
-"""The id of a table, and 1 for a walk that removes something, else 0."""
+"""The id of a table or index, and what for: 0 to fill and validate rows, 1 to remove cells, 2 to verify rows, 3 to
+verify entries, 4 to delete rows and entries."""
 
 
 class WalkState(msgspec.Struct, frozen=True, array_like=True):

@@ -2,16 +2,21 @@
 
 from f1common.errors import Code, F1Error
 from f1common.pb import slave_pb2 as pb
-from f1server.catalog.schema import Schema
+from f1server.catalog.schema import ElementState, Schema
 from f1server.dist.wire import schema_to_wire
 from f1server.schemachange.diff import Element
+from f1server.schemachange.edits import Part
 from f1server.schemachange.plan import Task
+from f1server.schemachange.purging import GONE_TABLES
 from f1server.schemachange.states import Work
-from f1server.schemachange.tablework import by_table
+from f1server.schemachange.tablework import TableWork, by_table, find
 from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Walk
+from f1server.schemachange.walking import Walk, WalkKind
 
 __all__ = ["options_from_pb", "walk_from_pb", "walk_to_pb"]
+
+_KINDS = tuple(WalkKind)
+_KIND_NAMES = {kind: pb.StartWalk.Kind.Name(number) for number, kind in enumerate(_KINDS)}
 
 
 def walk_to_pb(walk: Walk, options: ThrottleOptions, fence_ts: int, protocol_version: int) -> pb.StartWalk:
@@ -24,6 +29,7 @@ def walk_to_pb(walk: Walk, options: ThrottleOptions, fence_ts: int, protocol_ver
         start=walk.start,
         end=walk.end,
         snapshot=walk.snapshot,
+        kind=_KIND_NAMES[walk.kind],
         fence_ts=fence_ts,
         slowdown=options.slowdown,
         min_rate=options.min_rate,
@@ -39,14 +45,28 @@ def _task_to_pb(task: Task[Element]) -> pb.WalkTask:
 def walk_from_pb(start: pb.StartWalk, schema: Schema) -> Walk:
     """Read what is to be done. Raises F1Error INVALID_ARGUMENT."""
     try:
+        kind = _KINDS[start.kind if start.kind >= 0 else len(_KINDS)]
         tasks = [Task(Element(t.kind, t.table_id, t.id, t.name, t.lock), Work(t.work)) for t in start.tasks]
-        (work,) = by_table(schema, tasks)
-    except (KeyError, StopIteration, ValueError) as error:
+        if kind is WalkKind.PURGE:
+            work = _purged(schema, tasks)
+        else:
+            (work,) = by_table(schema, tasks)
+    except (IndexError, KeyError, StopIteration, ValueError) as error:
         text = f"a walk is work on one table of the schema that comes with it: {error!r}"
         raise F1Error(Code.INVALID_ARGUMENT, text) from error
     if not start.start < start.end or start.snapshot <= 0:
         raise F1Error(Code.INVALID_ARGUMENT, "a walk has a range of keys and a snapshot")
-    return Walk(schema, work, start.start, start.end, start.snapshot)
+    return Walk(schema, work, start.start, start.end, start.snapshot, kind)
+
+
+def _purged(schema: Schema, tasks: list[Task[Element]]) -> TableWork:
+    """Return the work of deleting what is dropped. Raises ValueError if a server may use some of it."""
+    for task in tasks:
+        element = task.element
+        of = find(schema, element, Part.INDEX) if element.kind == "index" else schema.by_id[element.table_id]
+        if task.work is Work.REMOVE and element.kind in ("index", *GONE_TABLES) and of.state > ElementState.DELETE_ONLY:
+            raise ValueError(f"{element} is in use")
+    return TableWork(schema.by_id[tasks[0].element.table_id], tasks)
 
 
 def options_from_pb(start: pb.StartWalk) -> ThrottleOptions:

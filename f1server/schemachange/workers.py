@@ -24,12 +24,14 @@ from f1server.catalog.schema import Schema
 from f1server.dist.pool import SlavePool
 from f1server.schemachange.dealing import Worker
 from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Tell, Walk, Walker
+from f1server.schemachange.walk import Walker
+from f1server.schemachange.walking import Tell, Walk, WalkKind
 from f1server.schemachange.wire import walk_to_pb
 
 __all__ = ["Here", "Workers", "leased_fence"]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""Slaves of version 1 know walks that change rows, and no others."""
 _EXTEND_S = 0.1
 _SILENCE_S = 10.0
 _LANES_HERE = 2
@@ -71,14 +73,26 @@ class AtSlave:
 
     elsewhere = True
 
-    def __init__(self, open_call: Callable[[], Any], leases: SchemaLeases, options: ThrottleOptions) -> None:
-        """``open_call`` opens a stream to it."""
+    def __init__(
+        self, open_call: Callable[[], Any], here: Here, leases: SchemaLeases, options: ThrottleOptions
+    ) -> None:
+        """``open_call`` opens a stream to it; ``here`` does what a slave of an older version does not know."""
         self._open_call = open_call
+        self._here = here
         self._leases = leases
         self._options = options
 
     async def work(self, walk: Walk, tell: Tell) -> None:
         """Have a walk done. Raises what the slave says, or UNAVAILABLE, ambiguous: commits may still come."""
+        try:
+            await self._ask(walk, tell)
+        except F1Error as error:
+            if error.code is not Code.VERSION_MISMATCH:
+                raise
+            # In the middle of an upgrade.
+            await self._here.work(walk, tell)
+
+    async def _ask(self, walk: Walk, tell: Tell) -> None:
         async with _leased(self._leases, walk.schema) as leased:
             call = self._open_call()
             extending = asyncio.create_task(self._write(call, walk, leased), name="fence of a walk")
@@ -98,7 +112,7 @@ class AtSlave:
     async def _write(self, call: Any, walk: Walk, leased: Leased) -> None:
         """Say what there is to do, and then again and again until when commits are allowed."""
         told = leased.deadline()
-        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, self._options, told, PROTOCOL_VERSION)))
+        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, self._options, told, _version_for(walk))))
         while True:
             await asyncio.sleep(_EXTEND_S)
             fence_ts = leased.deadline()
@@ -118,6 +132,11 @@ class AtSlave:
             await tell(reply.rows, reply.bytes)
             if reply.done:
                 return
+
+
+def _version_for(walk: Walk) -> int:
+    """Return the oldest version of the protocol that knows such walks."""
+    return 1 if walk.kind is WalkKind.CHANGE else PROTOCOL_VERSION
 
 
 def _gone(why: str) -> F1Error:
@@ -154,6 +173,6 @@ class Workers:
             for slave in slaves:
                 stub = stubs.SlaveStub(channels.get(slave.address))
                 found[f"{slave.name}/{slave.incarnation:x}, lane {lane}"] = AtSlave(
-                    stub.Reorganise, self._leases, options
+                    stub.Reorganise, self._here, self._leases, options
                 )
         return found

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import f1
 from f1common.errors import Code, F1Error
-from f1server.schemachange import reorganiser, tablewalk, walk
+from f1server.schemachange import purging, tablewalk, walk, walking
 
 __all__ = [
     "CASES",
@@ -351,10 +351,10 @@ async def cross(
 def small_batches() -> Iterator[None]:
     """Let the work on data go in batches of a few rows, so that few rows make many, and many partitions of a table."""
     with (
-        patch.object(reorganiser, "_CHUNK", 3),
+        patch.object(purging, "_CHUNK", 3),
         patch.object(walk, "_CHUNK_ROWS", 6),
         patch.object(walk, "_SORTED_ENTRIES", 6),
-        patch.object(walk, "_COMMIT_ROWS", 3),
+        patch.object(walking, "_COMMIT_ROWS", 3),
         patch.object(walk, "_LOCKED_ROWS", 2),
         patch.object(tablewalk, "ROWS_EACH", 8),
     ):

@@ -16,7 +16,7 @@ from f1common.orchestrator.spans import ORCHESTRATOR_SPAN
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.places import COPIES_SPAN
 from f1server.catalog.schema import ElementState, Schema, Table
-from f1server.check.checker import Checker
+from f1server.check.judge import Judge
 from f1server.rows.keys import index_key, index_span, row_key
 from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.testing.database import Database, with_database
@@ -531,13 +531,13 @@ def test_indexes_that_come_and_go_give_no_finding(seed: int) -> None:
 
 def test_a_check_that_compared_different_moments_would_have_false_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test before looks for is there to be seen."""
-    read = Checker._read
+    read = Judge._read
 
-    async def newest(self: Checker, keys: Iterable[bytes], timestamp: int) -> object:
+    async def newest(self: Judge, keys: Iterable[bytes], timestamp: int) -> object:
         await asyncio.sleep(0.02)
         return await read(self, keys, 0)
 
-    monkeypatch.setattr(Checker, "_read", newest)
+    monkeypatch.setattr(Judge, "_read", newest)
 
     async def body(db: Database, schema: Schema) -> None:
         async with Writers(db):

@@ -10,13 +10,16 @@ import pytest
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
+from f1common.rpc.versions import check_version
 from f1server.process import F1Process
 from f1server.schemachange import walkstore
 from f1server.schemachange.reorganiser import Reorganiser
 from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Walk, Walker
+from f1server.schemachange.walk import Walker
+from f1server.schemachange.walking import Walk, WalkKind
 from f1server.testing.database import Database, with_database
 from slavepool.walks import InPlaceWalks
+from spanstore.client import SpanClient
 
 BASE = "CREATE TABLE R (A INT64 NOT NULL, V INT64, W INT64, PRIMARY KEY (A))"
 PLAIN = "CREATE INDEX RV ON R (V) STORING (W)"
@@ -30,21 +33,22 @@ async def check(db: Database) -> None:
 
 
 class Walks:
-    """What is walked over, wherever that is: the first keys of the partitions, begun and ended."""
+    """What is walked over, wherever that is: what for, and the first keys of the partitions, begun and ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun: list[bytes] = []
-        self.ended: list[bytes] = []
+        self.begun: list[tuple[WalkKind, bytes]] = []
+        self.ended: list[tuple[WalkKind, bytes]] = []
         self.snapshots: set[int] = set()
         self.pause_s = 0.0
         walk = Walker.walk
 
         async def noted(walker: Walker, what: Walk, tell: Any) -> None:
-            self.begun.append(what.start)
-            self.snapshots.add(what.snapshot)
+            self.begun.append((what.kind, what.start))
+            if what.kind is WalkKind.CHANGE:
+                self.snapshots.add(what.snapshot)
             await asyncio.sleep(self.pause_s)
             await walk(walker, what, tell)
-            self.ended.append(what.start)
+            self.ended.append((what.kind, what.start))
 
         monkeypatch.setattr(Walker, "walk", noted)
 
@@ -269,3 +273,145 @@ def test_what_a_process_has_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> Non
         await check(db)
 
     with_database(body, BASE)
+
+
+def test_the_next_owner_verifies_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is filled a second time, and what has been verified is not read again: rows, and entries too."""
+    small_partitions(monkeypatch, rate=200)
+    walks = Walks(monkeypatch)
+    kinds = (WalkKind.VERIFY_ROWS, WalkKind.VERIFY_ENTRIES)
+
+    async def body(db: Database) -> None:
+        await filled(db)
+        first = await db.at(0)
+        async with changing(db):
+            building = db.env.spawn(first.execute(PLAIN))
+            await until(lambda: sum(kind is kinds[0] for kind, _ in walks.ended) >= 6)
+            noted = set([walk for walk in walks.ended if walk[0] is kinds[0]][:4])
+            begun = len(walks.begun)
+            db.world.crash("f1-a")
+            await asyncio.gather(building, return_exceptions=True)
+            while (await jobs(db))[-1].state != "done":
+                await asyncio.sleep(0.1)
+        assert {kind for kind, _ in walks.begun[begun:]} == set(kinds)
+        assert not noted & set(walks.begun[begun:])
+        assert sum(kind is kinds[1] for kind, _ in walks.begun) > 4
+        await check(db)
+
+    with_database(body, BASE)
+
+
+FAMILY = (
+    "CREATE TABLE P (A INT64, PRIMARY KEY (A))",
+    "CREATE TABLE C (A INT64, B INT64, V INT64, PRIMARY KEY (A, B)) INTERLEAVE IN PARENT P",
+    "CREATE LOCAL INDEX CV ON C (A, V)",
+    "CREATE INDEX CW ON C (V)",
+)
+
+
+async def family(db: Database) -> None:
+    await db.conn.insert("P", [{"A": a} for a in range(60)])
+    await db.conn.insert("C", [{"A": a, "B": b, "V": a * b} for a in range(60) for b in range(3)])
+
+
+@pytest.mark.parametrize("slaves", [0, 2])
+@pytest.mark.parametrize("what", ["DROP TABLE P CASCADE", "DROP INDEX CV", "ALTER TABLE C DROP COLUMN V CASCADE"])
+def test_what_is_dropped_is_removed_part_by_part_and_nothing_is_ever_an_orphan(
+    monkeypatch: pytest.MonkeyPatch, what: str, slaves: int
+) -> None:
+    small_partitions(monkeypatch, rate=600)
+    monkeypatch.setattr("f1server.schemachange.purging._CHUNK", 5)
+    monkeypatch.setattr("f1server.schemachange.purging._HELD", 12)
+    walks = Walks(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await family(db)
+        if slaves:
+            await with_slaves(db)
+        dropping = db.env.spawn(db.conn.execute(what))
+        while not dropping.done():
+            result = await check_database(db.conn.session, [], repair=False, examples=5)
+            assert not result.findings, result.findings
+            await asyncio.sleep(0.02)
+        await dropping
+        assert sum(kind is WalkKind.PURGE for kind, _ in walks.begun) > 4
+        assert sorted(set(walks.begun)) == sorted(walks.begun)
+        await check(db)
+        assert not await db.storage.pins.list()
+
+    with_database(body, *FAMILY, slaves=slaves)
+
+
+def test_the_next_owner_removes_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_partitions(monkeypatch, rate=40)
+    walks = Walks(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await family(db)
+        first = await db.at(0)
+        dropping = db.env.spawn(first.execute("DROP INDEX CW"))
+        while not (job := (await jobs(db))[-1]).rows:
+            await asyncio.sleep(0.05)
+        assert job.rows <= job.rows_total and "removes" in job.step
+        await until(lambda: len(walks.ended) >= 4)
+        noted, begun = set(walks.ended[:2]), len(walks.begun)
+        assert {kind for kind, _ in noted} == {WalkKind.PURGE}
+        db.world.crash("f1-a")
+        await asyncio.gather(dropping, return_exceptions=True)
+        while (await jobs(db))[-1].state != "done":
+            await asyncio.sleep(0.1)
+        assert walks.begun[begun:] and not noted & set(walks.begun[begun:])
+        await check(db)
+
+    with_database(body, *FAMILY)
+
+
+def test_slaves_of_an_older_version_leave_to_this_server_what_they_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_partitions(monkeypatch)
+    walks = Walks(monkeypatch)
+    monkeypatch.setattr("slavepool.walks.check_version", lambda peer, theirs, *_, **__: check_version(peer, theirs, 1))
+
+    async def body(db: Database) -> None:
+        await filled(db)
+        await with_slaves(db)
+        await db.conn.execute(PLAIN)
+        await db.conn.execute("DROP INDEX RV")
+        assert {kind for kind, _ in walks.ended} == set(WalkKind)
+        await check(db)
+
+    with_database(body, BASE, slaves=2)
+
+
+def test_a_change_far_above_the_size_of_a_commit_is_taken_back_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some 40 MB of entries are written before two rows with equal values are found; one commit takes 32 MiB."""
+    walks = Walks(monkeypatch)
+    largest = 0
+    commit = SpanClient.commit
+
+    async def measured(self: SpanClient, writes: Any, *args: Any, **more: Any) -> int:
+        nonlocal largest
+        largest = max(largest, sum(len(write.key) + len(write.value or b"") for write in writes))
+        return await commit(self, writes, *args, **more)
+
+    async def body(db: Database) -> None:
+        large = "x" * 400_000
+        for a in range(100):
+            await db.conn.insert("R", {"A": a, "V": max(a, 1), "T": large})
+        await db.conn.execute("DELETE FROM R WHERE A = 0")
+        await db.conn.insert("R", {"A": 1_000, "V": 99, "T": ""})
+        monkeypatch.setattr("f1server.schemachange.purging._CHUNK", 20)
+        monkeypatch.setattr(SpanClient, "commit", measured)
+        building = db.env.spawn(db.conn.execute("CREATE UNIQUE INDEX RV ON R (V) STORING (T)"))
+        seen: list[pb.SchemaJob] = []
+        while not building.done():
+            if (job := (await jobs(db))[-1]).state == "undoing":
+                seen.append(job)
+            await asyncio.sleep(0.005)
+        with pytest.raises(F1Error, match="cannot be unique"):
+            await building
+        assert {kind for kind, _ in walks.begun} == {WalkKind.CHANGE, WalkKind.PURGE}
+        assert any("removes" in job.step and job.error for job in seen)
+        await check(db)
+
+    with_database(body, "CREATE TABLE R (A INT64 NOT NULL, V INT64, T STRING, PRIMARY KEY (A))")
+    assert largest < 2 << 20

@@ -5,7 +5,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from f1server.schemachange.partitions import divided
+from f1common.encoding import tuple as tuples
+from f1server.catalog.schema import Column, ColumnType, Kind, Schema, Table
+from f1server.schemachange.partitions import Partition, at_roots, divided
 from spanstore.client import Segment, Sketch, TableCount
 
 SPAN = (b"\x10", b"\x20")
@@ -47,3 +49,21 @@ def test_rows_are_cut_by_number_and_by_size() -> None:
 def test_an_empty_table_is_one_partition() -> None:
     (only,) = divided(SPAN, [], Sketch((), 1), 10_000)
     assert (only.start, only.end, only.rows) == (*SPAN, 0)
+
+
+def test_what_is_deleted_is_not_cut_below_a_row_of_a_root() -> None:
+    root = Table(7, "R", 0, (Column(1, "A", ColumnType(Kind.INT64)),), (1,))
+    schema = Schema("default", tables=(root,))
+
+    def key(*elements: int) -> bytes:
+        return tuples.encode(elements)
+
+    borders = [key(7), key(7, 1, 8, 5), key(7, 1, 8, 9), key(7, 2), key(7, 2, 8, 1), tuples.successor(key(7))]
+    parts = [Partition(start, end, 10) for start, end in pairwise(borders)]
+    assert at_roots(schema, parts) == [
+        Partition(key(7), key(7, 1), 10),
+        Partition(key(7, 1), key(7, 2), 20),
+        Partition(key(7, 2), tuples.successor(key(7)), 20),
+    ]
+    of_index = [Partition(key(1 << 41, 1), key(1 << 41, 5), 10), Partition(key(1 << 41, 5), key(1 << 41, 9), 10)]
+    assert at_roots(schema, of_index) == of_index

@@ -1,0 +1,207 @@
+"""Verification before public: what a change has filled and validated is held against the rows (issue: ``f1 check``).
+
+The paper relies on the reorganiser being right (schema-change paper, section 4.3); an element that becomes public
+without its data is an anomaly that no server would notice. So after the reorganisation, and before the version that
+makes its elements public, each of them is checked as of a fresh snapshot, by the code of ``f1 check``
+(:class:`f1server.check.judge.Judge`), against a schema in which these elements are public and no others are looked at
+(:func:`verified`): old damage elsewhere is no reason to refuse a change. The rows of a table are read once for all
+elements, and the entries of each new index once. Only what is there is read, so a verification may be done again.
+
+What is found is a defect: a broken constraint has been found by the validation before. The change fails, and goes back.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import pyarrow as pa
+
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import ElementState, Schema, Table
+from f1server.check.entries import EntryBatch, StoredKey
+from f1server.check.findings import Finding, Kind
+from f1server.check.judge import Judge
+from f1server.check.rows import RowBatch
+from f1server.rows.keys import IndexLayout, index_layout, index_prefix, table_span
+from f1server.rows.layout import layout, of_schema
+from f1server.schemachange.diff import Element
+from f1server.schemachange.plan import Task
+from f1server.schemachange.states import Work
+from f1server.schemachange.tablework import TableWork
+from f1server.schemachange.validation import RowEvaluators
+from f1server.schemachange.walking import STORED_COLUMNS, Pace, Tell, Walk, WalkKind, paced
+from spanstore.client import KeyRange, SpanClient, TableRows
+
+__all__ = ["Verifier", "entries_span", "is_verified", "verified"]
+
+_KINDS = frozenset({"index", "column", "lock", "NOT NULL of", "foreign key", "check"})
+_OF_INDEXES = frozenset({Kind.MISSING_ENTRY, Kind.ORPHAN_ENTRY, Kind.WRONG_ENTRY, Kind.DUPLICATE})
+_SCAN_ROWS = 500
+_SLICE_ROWS = 50
+"""Rows that are worked on without letting others use the event loop."""
+_EXAMPLES = 3
+_PUBLIC, _WRITE_ONLY = ElementState.PUBLIC, ElementState.WRITE_ONLY
+
+
+def is_verified(task: Task[Element]) -> bool:
+    """Tell whether there is something to be verified about an element when the work for it has been done."""
+    return task.work in (Work.FILL, Work.VALIDATE) and task.element.kind in _KINDS
+
+
+def entries_span(where: IndexLayout) -> tuple[bytes, bytes]:
+    """Return the range that the entries of an index lie in; those of a local index lie between rows."""
+    if where.index.local:
+        return table_span(where.schema, where.table)
+    prefix = index_prefix(where.schema, where.table, where.index, ())
+    return prefix, prefix + b"\xff"
+
+
+def verified(schema: Schema, work: TableWork) -> Schema:
+    """Return a schema in which the elements of ``work`` are public, and nothing else of its table is looked at."""
+    key = ("verified", work.table.id, tuple(work.tasks))
+    return of_schema(schema, key, lambda: _verified(schema, work))
+
+
+def _verified(schema: Schema, work: TableWork) -> Schema:
+    named = {(task.element.kind, task.element.id) for task in work.tasks}
+    table = work.table
+    filled = {column.id for column in work.columns if column.not_null} | {column.id for column in work.not_null}
+    columns = tuple(
+        replace(column, state=_PUBLIC, not_null=column.id in filled, not_null_state=_PUBLIC) for column in table.columns
+    )
+    built = {where.index.id for where in work.indexes}
+    # Foreign keys of the table to itself find rows by its unique indexes; no row is held against those.
+    indexes = tuple(
+        replace(index, state=_PUBLIC if index.id in built else _WRITE_ONLY)
+        for index in table.indexes
+        if index.id in built or (index.unique and work.foreign_keys and index.state is _PUBLIC)
+    )
+    only = replace(
+        table,
+        state=_PUBLIC,
+        columns=columns,
+        indexes=indexes,
+        foreign_keys=tuple(replace(f, state=_PUBLIC) for f in table.foreign_keys if ("foreign key", f.id) in named),
+        checks=tuple(replace(c, state=_PUBLIC) for c in table.checks if ("check", c.id) in named),
+        locks=tuple(replace(k, state=_PUBLIC if k.id in work.locks else _WRITE_ONLY) for k in table.locks),
+    )
+    return replace(schema, tables=tuple(only if t.id == table.id else t for t in schema.tables))
+
+
+class Verifier:
+    """Verifies parts of a table or of an index. Any number of them at once, of one event loop."""
+
+    def __init__(
+        self,
+        client: SpanClient,
+        evaluators: Callable[[], RowEvaluators],
+        pace: Pace,
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        """``evaluators`` is asked when there are CHECK constraints."""
+        self._client = client
+        self._judge = Judge(client, lambda schema: evaluators().checks(schema))
+        self._pace = pace
+        self._sleep = sleep
+
+    async def verify(self, walk: Walk, watch: Tell) -> None:
+        """Verify what a walk goes over.
+
+        Raises INTERNAL with keys for example if something is not as it should be; SNAPSHOT_TOO_OLD, what ``watch``
+        raises, and what storage raises.
+        """
+        schema = verified(walk.schema, walk.work)
+        table = schema.by_id[walk.work.table.id]
+        if walk.kind is WalkKind.VERIFY_ROWS:
+            where = layout(schema, table)
+            shape = TableRows(where.width, where.id_position, table.id, where.ids_above)
+            await self._scan(walk, shape, lambda keys: self._rows(schema, table, keys, walk), watch)
+            return
+        (where_of,) = walk.work.indexes
+        index = index_layout(schema, table, table.index(where_of.index.name))
+        for shape_of in _shapes(index):
+            await self._scan(walk, shape_of, lambda keys: self._entries(schema, index, keys, walk), watch)
+
+    async def _scan(
+        self,
+        walk: Walk,
+        shape: TableRows | None,
+        look: Callable[[Sequence[StoredKey]], Awaitable[None]],
+        watch: Tell,
+    ) -> None:
+        scan = self._client.scan(
+            [KeyRange(walk.start, walk.end)],
+            STORED_COLUMNS,
+            timestamp=walk.snapshot,
+            table=shape,
+            batch_rows=_SCAN_ROWS,
+        )
+        async with aclosing(aiter(scan)) as batches:
+            async for batch in batches:
+                keys = _stored(batch)
+                async with paced(self._pace, len(keys)):
+                    await look(keys)
+                await watch(len(keys), sum(len(stored.key) + len(stored.value) for stored in keys))
+
+    async def _rows(self, schema: Schema, table: Table, keys: Sequence[StoredKey], walk: Walk) -> None:
+        batch = RowBatch(schema, schema.root(table), [], parents=False)
+        for position, stored in enumerate(keys):
+            if position % _SLICE_ROWS == 0:
+                await self._sleep(0)
+            batch.add(stored)
+        self._refuse(walk, await self._judge.verdict(schema, batch, walk.snapshot))
+
+    async def _entries(self, schema: Schema, where: IndexLayout, keys: Sequence[StoredKey], walk: Walk) -> None:
+        batch = EntryBatch(schema)
+        for position, stored in enumerate(keys):
+            if position % _SLICE_ROWS == 0:
+                await self._sleep(0)
+            batch.add(where.table, where.index, stored)
+        self._refuse(walk, await self._judge.entries(batch, walk.snapshot))
+
+    def _refuse(self, walk: Walk, findings: Sequence[Finding]) -> None:
+        wrong = [finding for finding in findings if _concerns(walk.work, finding)]
+        if not wrong:
+            return
+        first = wrong[0]
+        shown = [f.example for f in wrong if (f.kind, f.element) == (first.kind, first.element)]
+        rows = "; ".join(f"{example.key}: {example.message}" for example in shown[:_EXAMPLES])
+        more = f" and {len(wrong) - min(len(shown), _EXAMPLES)} more" if len(wrong) > min(len(shown), _EXAMPLES) else ""
+        what = f"{first.table} {first.element}".rstrip()
+        raise F1Error(
+            Code.INTERNAL,
+            f"the schema change did not do its work on {what} rightly, so it was not made public: {rows}{more}; "
+            "nothing was changed. Try again, and report this with the logs of the servers",
+            details={"table": first.table, "element": first.element, "key": first.example.key},
+        )
+
+
+def _concerns(work: TableWork, finding: Finding) -> bool:
+    """Tell whether a finding is about what a change has done: other damage is older."""
+    if finding.table != work.table.name:
+        return False
+    indexes = {where.index.name for where in work.indexes}
+    match finding.kind:
+        case kind if kind in _OF_INDEXES:
+            return finding.element in indexes
+        case Kind.LOCK:
+            return finding.element != ""
+        case Kind.UNREADABLE:
+            return finding.element in indexes or finding.element in {column.name for column in work.columns}
+        case _:
+            return finding.kind in (Kind.NULL, Kind.DANGLING, Kind.CHECK)
+
+
+def _shapes(where: IndexLayout) -> list[TableRows | None]:
+    """Return what tells the entries of an index from other keys of the range that they lie in; None: nothing must."""
+    if not where.index.local:
+        return [None]
+    position = 1 + where.shared
+    values = position + 1 + len(where.own_parts)
+    widths = {values + len(where.table.key_column_ids) - where.shared} | ({values} if where.index.unique else set())
+    return [TableRows(width, position, where.code) for width in sorted(widths)]
+
+
+def _stored(batch: pa.RecordBatch) -> list[StoredKey]:
+    columns = (column.to_pylist() for column in batch.columns)
+    return [StoredKey(key, ts, value) for key, ts, value in zip(*columns, strict=True)]

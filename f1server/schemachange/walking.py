@@ -1,0 +1,91 @@
+"""What all walks of a schema change have in common: what is walked over, the pace, and the fence of its commits."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from f1server.catalog.schema import Schema
+from f1server.schemachange.tablework import TableWork
+from spanstore.client import ScanColumn, ScanSource
+
+__all__ = ["STORED_COLUMNS", "Fence", "Pace", "Tell", "Walk", "WalkKind", "cut", "paced"]
+
+Fence = Callable[[], AbstractAsyncContextManager[Callable[[], int]]]
+"""Entered for each commit: gives what tells the latest timestamp that it may have. Raises ABORTED if it may not be."""
+
+T = TypeVar("T")
+
+STORED_COLUMNS = (
+    ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
+    ScanColumn("ts", "INT64", ScanSource.VERSION_TS),
+    ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
+)
+_COMMIT_ROWS = 500
+_COMMIT_BYTES = 1 << 20
+
+
+class WalkKind(StrEnum):
+    """What is done on a walk. The numbers of ``f1.slave.StartWalk.Kind`` follow the order here."""
+
+    CHANGE = "change"
+    """Rows of a table are filled and validated, or cells are removed from them."""
+    VERIFY_ROWS = "verify rows"
+    """Rows of a table are held against what was filled and validated."""
+    VERIFY_ENTRIES = "verify entries"
+    """Entries of an index that was filled are held against their rows."""
+    PURGE = "purge"
+    """Rows of tables and entries of indexes that are dropped are deleted."""
+
+
+class Pace(Protocol):
+    """Keeps the work from disturbing others."""
+
+    async def begin(self, rows: int) -> None:
+        """Wait until a batch of so many rows or entries may begin."""
+
+    def end(self, rows: int) -> None:
+        """The batch has ended, one way or another."""
+
+
+Tell = Callable[[int, int], Awaitable[None]]
+"""Called between batches with the numbers of rows and bytes since the last call; raises to stop the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A walk over the rows of ``work``'s table within ``[start, end)`` as of ``snapshot``, under ``schema``.
+
+    If ``kind`` says so it is one over the entries of the only index of ``work``, or over keys of any kind.
+    """
+
+    schema: Schema
+    work: TableWork
+    start: bytes
+    end: bytes
+    snapshot: int
+    kind: WalkKind = WalkKind.CHANGE
+
+
+@asynccontextmanager
+async def paced(pace: Pace, rows: int) -> AsyncGenerator[None, None]:
+    """Wait until a batch of so many rows or entries may begin, and tell when it has ended."""
+    await pace.begin(rows)
+    try:
+        yield
+    finally:
+        pace.end(rows)
+
+
+def cut(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
+    """Cut what is written into batches of one commit: not too many, and not too large unless one alone is."""
+    found: list[list[T]] = []
+    size = 0
+    for item in items:
+        size += size_of(item)
+        if not found or len(found[-1]) == _COMMIT_ROWS or size > _COMMIT_BYTES:
+            found.append([])
+            size = size_of(item)
+        found[-1].append(item)
+    return found

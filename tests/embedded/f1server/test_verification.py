@@ -1,0 +1,191 @@
+"""Verification before public: what the reorganiser has done wrongly is found before a query can see it."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from f1.checking import check_database
+from f1common.config import F1ServerSection
+from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
+from f1server.catalog.schema import Schema
+from f1server.check.findings import Finding
+from f1server.rows.keys import index_key
+from f1server.schemachange import walk
+from f1server.schemachange.verification import Verifier
+from f1server.schemachange.walk import Walker
+from f1server.schemachange.walking import Walk
+from f1server.schemachange.walkstore import WalkStore
+from f1server.testing.database import Database, with_database
+from spanstore.client import Write
+
+BASE = (
+    "CREATE TABLE P (A INT64, PRIMARY KEY (A))",
+    "CREATE TABLE R (A INT64, B INT64, V INT64, W INT64, L INT64, PRIMARY KEY (A, B)) INTERLEAVE IN PARENT P",
+)
+ROWS = 40
+
+
+async def fill(db: Database) -> None:
+    await db.conn.insert("P", [{"A": a} for a in range(ROWS)])
+    await db.conn.insert("R", [{"A": a, "B": 1, "V": a, "W": a} for a in range(ROWS)])
+
+
+async def schema_of(db: Database) -> Schema:
+    return (await db.process().leases.current("default")).schema
+
+
+async def findings(db: Database) -> list[Any]:
+    return list((await check_database(db.conn.session, [], repair=False, examples=5)).findings)
+
+
+def skips_a_row(monkeypatch: pytest.MonkeyPatch, number: int = 17) -> None:
+    """Let the reorganiser lose a row, whatever it does with it."""
+    rows = Walker._rows
+
+    async def lossy(self: Walker, walk: Walk) -> Any:
+        async for row in rows(self, walk):
+            if row.primary[0] != number:
+                yield row
+
+    monkeypatch.setattr(Walker, "_rows", lossy)
+
+
+ELEMENTS = (
+    "CREATE INDEX X ON R (V) STORING (W)",
+    "CREATE UNIQUE INDEX X ON R (V)",
+    "CREATE LOCAL INDEX X ON R (A, V)",
+    "CREATE UNIQUE LOCAL INDEX X ON R (A, V)",
+    "ALTER TABLE R ADD COLUMN X INT64 NOT NULL DEFAULT 7",
+    "ALTER TABLE R ADD LOCK X (L)",
+)
+
+
+@pytest.mark.parametrize("change", ELEMENTS)
+def test_a_row_that_was_skipped_is_found_before_the_element_is_public(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    skips_a_row(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await fill(db)
+        before = await schema_of(db)
+        with pytest.raises(
+            F1Error, match=r"was not made public: \(A, B\) = \(17, 1\): .*nothing was changed"
+        ) as caught:
+            await db.conn.execute(change)
+        assert caught.value.code is Code.INTERNAL
+        after = await schema_of(db)
+        assert after.tables == before.tables
+        (job,) = list((await db.conn.session.schema_jobs(pb.SchemaJobs())).jobs)[-1:]
+        assert job.state == "failed" and "17" in job.error
+        assert await WalkStore(db.process(0).client).clear("default") == [] == await db.storage.pins.list()
+        assert not await findings(db)
+
+    with_database(body, *BASE)
+
+
+@pytest.mark.parametrize("change", ELEMENTS)
+def test_without_the_verification_the_same_elements_become_public_wrongly(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(Verifier, "_refuse", lambda *_: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_row_that_was_skipped_is_found_before_the_element_is_public(monkeypatch, change)
+
+
+def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = partial(F1ServerSection, verify_schema_changes=False)
+    monkeypatch.setattr("f1server.testing.cluster.F1ServerSection", without)
+    monkeypatch.setattr(Verifier, "verify", lambda *_: pytest.fail("it is not left out"))
+
+    async def body(db: Database) -> None:
+        await fill(db)
+        await db.conn.execute(ELEMENTS[0])
+
+    with_database(body, *BASE)
+
+
+CONSTRAINTS = (
+    "ALTER TABLE R ADD CONSTRAINT X CHECK (V <> 17)",
+    "ALTER TABLE R ALTER COLUMN L SET NOT NULL",
+    "ALTER TABLE R ADD CONSTRAINT X FOREIGN KEY (W) REFERENCES P (A)",
+)
+
+
+@pytest.mark.parametrize("change", CONSTRAINTS)
+def test_a_row_that_was_not_validated_is_found_before_the_constraint_is_public(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    async def lenient(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(walk, "validate", lenient)
+
+    async def body(db: Database) -> None:
+        await fill(db)
+        await db.conn.execute("UPDATE R SET L = 1 WHERE A <> 17")
+        await db.conn.execute("UPDATE R SET W = 1000 WHERE A = 17")
+        before = await schema_of(db)
+        with pytest.raises(F1Error, match=r"was not made public: \(A, B\) = \(17, 1\)") as caught:
+            await db.conn.execute(change)
+        assert caught.value.code is Code.INTERNAL
+        assert (await schema_of(db)).tables == before.tables
+
+    with_database(body, *BASE)
+
+
+def test_damage_that_is_older_keeps_no_change_from_being_made() -> None:
+    async def body(db: Database) -> None:
+        await fill(db)
+        await db.conn.execute("CREATE INDEX Old ON R (W)")
+        schema = await schema_of(db)
+        table = schema.table("R")
+        row = {**dict.fromkeys(table.by_id), table.column("A").id: 5, table.column("B").id: 1, table.column("W").id: 5}
+        (key,) = index_key(schema, table, table.index("Old"), row, (5, 1))
+        await db.storage.commit([Write(key, None)])
+        assert len(await findings(db)) == 1
+        for change in (*ELEMENTS[:3:2], ELEMENTS[4]):
+            await db.conn.execute(change)
+            await db.conn.execute("DROP INDEX X" if "INDEX" in change else "ALTER TABLE R DROP COLUMN X")
+        assert len(await findings(db)) == 1
+
+    with_database(body, *BASE)
+
+
+def test_everything_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a table for all elements together, and the entries of each new index."""
+    looked: list[tuple[str, int]] = []
+    refuse, verify = Verifier._refuse, Verifier.verify
+    scanned: list[tuple[str, str]] = []
+
+    async def noted(self: Verifier, walk: Walk, watch: Any) -> None:
+        scanned.append((walk.kind.value, walk.work.table.name))
+        await verify(self, walk, watch)
+
+    def refusing(self: Verifier, walk: Walk, found: Sequence[Finding]) -> None:
+        looked.append((walk.kind.value, len(found)))
+        refuse(self, walk, found)
+
+    monkeypatch.setattr(Verifier, "verify", noted)
+    monkeypatch.setattr(Verifier, "_refuse", refusing)
+
+    async def body(db: Database) -> None:
+        await fill(db)
+        await db.conn.apply_schema({"s.sql": SOURCES})
+        assert sorted(scanned) == [("verify entries", "R"), ("verify entries", "R"), ("verify rows", "R")]
+        assert {number for _, number in looked} == {0}
+        assert not await findings(db)
+
+    with_database(body, *BASE)
+
+
+SOURCES = """
+CREATE TABLE P (A INT64, PRIMARY KEY (A));
+CREATE TABLE R (A INT64, B INT64, V INT64, W INT64, L INT64, X INT64 NOT NULL DEFAULT 3, PRIMARY KEY (A, B),
+  CONSTRAINT Small CHECK (V < 1000), LOCK K (L)) INTERLEAVE IN PARENT P;
+CREATE INDEX ByV ON R (V);
+CREATE LOCAL INDEX ByW ON R (A, W, X);
+"""
