@@ -24,7 +24,10 @@ _AHEAD_US = 500_000
 
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
-    """A statement of a role, and its transaction: ``kind`` as in f1.db.TxnKind; ``handle`` names a pessimistic one."""
+    """A statement of a role, and its transaction: ``kind`` as in f1.db.TxnKind; ``handle`` names a pessimistic one.
+
+    ``change_id`` is the client's name of the schema change that is asked for.
+    """
 
     database: str
     sql: str = field(repr=False)
@@ -34,6 +37,7 @@ class SqlRequest:
     read_ts: int = 0
     writes: tuple[LogicalWrite, ...] = ()
     handle: bytes = b""
+    change_id: bytes = b""
 
 
 @dataclass(slots=True)

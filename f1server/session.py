@@ -30,7 +30,7 @@ from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_span, read_batch, seen_by
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
-from f1server.schemachange.executor import SchemaChanges
+from f1server.schemachange.executor import Applied, SchemaChanges
 from f1server.schemachange.jobs import Job, Order
 from f1server.schemachange.planner import Files, SchemaPlanner
 from f1server.schemachange.planwire import only_from_pb, planned_to_pb, survey_to_pb
@@ -53,6 +53,7 @@ T = TypeVar("T")
 DEFAULT_PAGE_BYTES = 1 << 20
 _MAX_PAGE_BYTES = 16 << 20
 _CHANGES_PAGE = 1_000
+_CHANGE_ID_BYTES = 16
 _MAX_EXAMPLES = 1_000
 _LAST_TIMESTAMP = 1 << 55
 """In the year 3111: hidden keys have room for no later one."""
@@ -137,6 +138,7 @@ class Frontend:
             read_ts=request.timestamp or txn.read_ts,
             writes=tuple(writes_from_pb(txn.writes)),
             handle=txn.handle,
+            change_id=_change_id(request.change_id),
         )
         try:
             answer = await self._fresh(database, lambda: self._sql.run(wanted))
@@ -273,12 +275,17 @@ class Frontend:
         """Make the database what the files say."""
         sql, protos = _files(request.files)
         done = await self._changes.apply_sources(
-            database, sql, protos, dry_run=request.dry_run, allow_data_loss=request.allow_data_loss, caller=caller
+            database,
+            sql,
+            protos,
+            dry_run=request.dry_run,
+            allow_data_loss=request.allow_data_loss,
+            change_id=_change_id(request.change_id),
+            caller=caller,
         )
         if not request.dry_run:
             await placing.follow(self._client, done.schema)
-        steps = [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
-        return pb.ApplySchemaReply(steps=steps, version=done.schema.version)
+        return pb.ApplySchemaReply(steps=_steps_to_pb(done), version=done.schema.version)
 
     async def plan_schema(
         self, database: str, request: pb.PlanSchema, caller: Caller = EVERYBODY
@@ -319,9 +326,9 @@ class Frontend:
     async def schema_jobs(
         self, database: str, request: pb.SchemaJobs, caller: Caller = EVERYBODY
     ) -> pb.SchemaJobsReply:
-        """List the changes of the schema, or pause, resume or cancel one."""
+        """List the changes of the schema, follow one to its end, or pause, resume or cancel one."""
         changes = self._changes
-        if request.order is not pb.SchemaJobs.LIST:
+        if request.order not in (pb.SchemaJobs.LIST, pb.SchemaJobs.FOLLOW):
             rights = rights_of((await self._leases.current(database)).schema, caller)
             rights.require_create("to give orders about schema changes")
         match request.order:
@@ -333,6 +340,11 @@ class Frontend:
                 jobs = [await changes.order(database, request.number, Order.CANCEL)]
             case pb.SchemaJobs.RESUME:
                 jobs = [await changes.resume(database, request.number)]
+            case pb.SchemaJobs.FOLLOW:
+                job, done = await changes.follow(database, _change_id(request.change_id))
+                await placing.follow(self._client, done.schema)
+                steps, version = _steps_to_pb(done), done.schema.version
+                return pb.SchemaJobsReply(jobs=[_job_to_pb(job)], steps=steps, schema_version=version)
             case _:
                 raise F1Error(Code.INVALID_ARGUMENT, "an order that this server does not know")
         return pb.SchemaJobsReply(jobs=[_job_to_pb(job) for job in jobs])
@@ -502,6 +514,18 @@ def _files(files: Iterable[pb.SourceFile]) -> tuple[Files, Files]:
     both = [(f.name, f.text) for f in files]
     sql = tuple(pair for pair in both if not pair[0].endswith(".proto"))
     return sql, tuple(pair for pair in both if pair[0].endswith(".proto"))
+
+
+def _change_id(given: bytes) -> bytes:
+    """Return the name of a change; it may be empty. Raises INVALID_ARGUMENT."""
+    if len(given) not in (0, _CHANGE_ID_BYTES):
+        text = f"a change_id has {_CHANGE_ID_BYTES} bytes, not {len(given)}"
+        raise F1Error(Code.INVALID_ARGUMENT, text)
+    return given
+
+
+def _steps_to_pb(done: Applied) -> list[pb.SchemaStep]:
+    return [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
 
 
 def _job_to_pb(job: Job) -> pb.SchemaJob:

@@ -536,7 +536,7 @@ class SqlRunner:
         if holds_password(ddl):
             salt = self._random_bytes(SALT_BYTES)
             ddl = await self._aside(lambda: with_verifier(statement.ddl, salt))
-        done = await self._changes.apply_ddl(request.database, [ddl], request.caller)
+        done = await self._changes.apply_ddl(request.database, [ddl], request.caller, change_id=request.change_id)
         await placing.follow(self._client, done.schema)
         return SqlAnswer(tag=statement.tag, schema_version=done.schema.version)
 

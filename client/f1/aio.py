@@ -282,15 +282,7 @@ class Connection(Reads):
                 "commit or roll back first",
             )
         execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
-        deadline = Deadline.after(max(_DDL_TIMEOUT_S, self._session.timeout_s))
-        try:
-            answer = await self._session.execute(execute, deadline, Resend.UNLESS_AMBIGUOUS)
-        except F1Error as error:
-            if not error.ambiguous and error.code is not Code.DEADLINE_EXCEEDED:
-                raise
-            text = f"the schema may have changed or not ({error.message}); look at it before doing it again"
-            raise F1Error(Code.UNKNOWN_OUTCOME, text, details=error.details) from error
-        self._session.forget_metadata()
+        answer = await self._session.execute_ddl(execute, max(_DDL_TIMEOUT_S, self._session.timeout_s))
         return ResultSet(self._session, answer)
 
     # ------------------------------------------------------------------------------------------------ by key

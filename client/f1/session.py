@@ -25,6 +25,8 @@ FIRST_ANSWER_BYTES = 4 << 20
 NEXT_ANSWER_BYTES = 8 << 20
 
 # How long a client goes on asking what became of a commit after the time for the commit itself is over.
+_CHANGE_GRACE_S = 5.0
+"""How long somebody is asked for a schema change that nobody knows."""
 _OUTCOME_GRACE_S = 20.0
 _ELSEWHERE = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
 
@@ -247,10 +249,66 @@ class Session:
             return request
 
         resend = Resend.ALWAYS if apply.dry_run else Resend.UNLESS_AMBIGUOUS
-        response, _ = await self.servers.call(make, Deadline.after(timeout_s), resend)
+        deadline = Deadline.after(timeout_s)
+        apply.change_id = b"" if apply.dry_run else new_id(self.rng)
+        try:
+            reply = (await self.servers.call(make, deadline, resend))[0].apply_schema
+        except F1Error as error:
+            if apply.dry_run or not _is_unknown(error):
+                raise
+            followed, _ = await self.follow_change(apply.change_id, error, deadline)
+            reply = pb.ApplySchemaReply(steps=followed.steps, version=followed.schema_version)
         if not apply.dry_run:
             self._metadata = None
-        return response.apply_schema
+        return reply
+
+    async def execute_ddl(self, execute: pb.Execute, timeout_s: float) -> tuple[pb.ExecuteReply, Server]:
+        """Run a DDL statement; if its server is lost, wait for the end of the schema change through another one.
+
+        Raises what the change fails with; UNKNOWN_OUTCOME if nobody knows how it ended.
+        """
+        execute.change_id = new_id(self.rng)
+        deadline = Deadline.after(timeout_s)
+        try:
+            answer = await self.execute(execute, deadline, Resend.UNLESS_AMBIGUOUS)
+        except F1Error as error:
+            if not _is_unknown(error):
+                raise
+            followed, server = await self.follow_change(execute.change_id, error, deadline)
+            tag = " ".join(followed.jobs[0].what.split()[:2])
+            answer = pb.ExecuteReply(tag=tag, schema_version=followed.schema_version), server
+        self._metadata = None
+        return answer
+
+    async def follow_change(
+        self, change_id: bytes, cause: F1Error, deadline: Deadline
+    ) -> tuple[pb.SchemaJobsReply, Server]:
+        """Wait until a schema change has ended that this client asked for, at any server; ``cause``: why it must ask.
+
+        Raises what the change failed with; UNKNOWN_OUTCOME if nobody knows it, or nobody tells in time.
+        """
+
+        def make() -> pb.Request:
+            request = self._request()
+            request.schema_jobs.order = pb.SchemaJobs.FOLLOW
+            request.schema_jobs.change_id = change_id
+            return request
+
+        patience = Deadline.after(_CHANGE_GRACE_S)
+        backoff = self.backoff()
+        while True:
+            try:
+                response, server = await self.servers.call(make, deadline, Resend.ALWAYS)
+                return response.schema_jobs, server
+            except F1Error as error:
+                if "schema_change" in error.details:
+                    raise
+                delay_s = backoff.next_s()
+                # What the lost server has sent may still arrive.
+                if error.code is not Code.NOT_FOUND or ends_within(patience, delay_s) or ends_within(deadline, delay_s):
+                    text = f"the schema may have changed or not ({cause.message}); look at it before doing it again"
+                    raise F1Error(Code.UNKNOWN_OUTCOME, text, details=cause.details) from error
+            await asyncio.sleep(delay_s)
 
     async def plan_schema(self, plan: pb.PlanSchema, timeout_s: float) -> pb.PlanSchemaReply:
         """Do one step of the plan of a change, at any server. Each may be done again."""
@@ -295,6 +353,11 @@ class Session:
 
         response, _ = await self.servers.call(make, Deadline.after(timeout_s), Resend.ALWAYS)
         return response.check
+
+
+def _is_unknown(error: F1Error) -> bool:
+    """Tell whether a schema change may have been begun."""
+    return error.ambiguous or error.code is Code.DEADLINE_EXCEEDED
 
 
 def _not_committed(error: F1Error) -> F1Error:

@@ -192,18 +192,20 @@ class TxnContext(_message.Message):
     def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., read_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Execute(_message.Message):
-    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp")
+    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp", "change_id")
     SQL_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     TXN_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     sql: str
     params: bytes
     txn: TxnContext
     max_bytes: int
     timestamp: int
-    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    change_id: bytes
+    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., change_id: _Optional[bytes] = ...) -> None: ...
 
 class ColumnInfo(_message.Message):
     __slots__ = ("name", "type", "proto_type", "nullable")
@@ -410,14 +412,16 @@ class SourceFile(_message.Message):
     def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class ApplySchema(_message.Message):
-    __slots__ = ("files", "dry_run", "allow_data_loss")
+    __slots__ = ("files", "dry_run", "allow_data_loss", "change_id")
     FILES_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     ALLOW_DATA_LOSS_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     files: _containers.RepeatedCompositeFieldContainer[SourceFile]
     dry_run: bool
     allow_data_loss: bool
-    def __init__(self, files: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., dry_run: _Optional[bool] = ..., allow_data_loss: _Optional[bool] = ...) -> None: ...
+    change_id: bytes
+    def __init__(self, files: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., dry_run: _Optional[bool] = ..., allow_data_loss: _Optional[bool] = ..., change_id: _Optional[bytes] = ...) -> None: ...
 
 class SchemaStep(_message.Message):
     __slots__ = ("what", "loses_data")
@@ -604,28 +608,36 @@ class ShowSchemaReply(_message.Message):
     def __init__(self, ddl: _Optional[str] = ..., version: _Optional[int] = ..., protos: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., schema: _Optional[bytes] = ...) -> None: ...
 
 class SchemaJobs(_message.Message):
-    __slots__ = ("order", "number")
+    __slots__ = ("order", "number", "change_id")
     class Order(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LIST: _ClassVar[SchemaJobs.Order]
         PAUSE: _ClassVar[SchemaJobs.Order]
         RESUME: _ClassVar[SchemaJobs.Order]
         CANCEL: _ClassVar[SchemaJobs.Order]
+        FOLLOW: _ClassVar[SchemaJobs.Order]
     LIST: SchemaJobs.Order
     PAUSE: SchemaJobs.Order
     RESUME: SchemaJobs.Order
     CANCEL: SchemaJobs.Order
+    FOLLOW: SchemaJobs.Order
     ORDER_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     order: SchemaJobs.Order
     number: int
-    def __init__(self, order: _Optional[_Union[SchemaJobs.Order, str]] = ..., number: _Optional[int] = ...) -> None: ...
+    change_id: bytes
+    def __init__(self, order: _Optional[_Union[SchemaJobs.Order, str]] = ..., number: _Optional[int] = ..., change_id: _Optional[bytes] = ...) -> None: ...
 
 class SchemaJobsReply(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "steps", "schema_version")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[SchemaJob]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[SchemaJob, _Mapping]]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[SchemaStep]
+    schema_version: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[SchemaJob, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchemaStep, _Mapping]]] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class SchemaJob(_message.Message):
     __slots__ = ("number", "what", "state", "owner", "step", "rows", "created_ts", "error", "no_return", "rows_total", "bytes", "left_ms", "step_number", "steps", "ended_ts", "worked_rows")

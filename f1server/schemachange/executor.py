@@ -112,8 +112,15 @@ class SchemaChanges:
         self._sleep = sleep
         self._mine: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    async def apply_ddl(self, database: str, statements: Sequence[DdlStatement], caller: Caller = EVERYBODY) -> Applied:
-        """Execute statements for a role; neighbours that concern one schema are one change.
+    async def apply_ddl(
+        self,
+        database: str,
+        statements: Sequence[DdlStatement],
+        caller: Caller = EVERYBODY,
+        *,
+        change_id: bytes = b"",
+    ) -> Applied:
+        """Execute statements for a role; neighbours that concern one schema are one change, which ``change_id`` names.
 
         Raises F1Error with the place in the source: ALREADY_EXISTS, NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION;
         PERMISSION_DENIED, and what storage raises.
@@ -124,15 +131,15 @@ class SchemaChanges:
         batch: list[SchemaStatement] = []
         for statement in statements:
             if isinstance(statement, CreateDatabase | DropDatabase):
-                done = await self._statements(database, batch, done, caller)
+                done = await self._statements(database, batch, done, caller, change_id)
                 batch = []
                 await self._database_statement(statement)
             else:
                 batch.append(statement)
-        return await self._statements(database, batch, done, caller)
+        return await self._statements(database, batch, done, caller, change_id)
 
     async def _statements(
-        self, database: str, batch: Sequence[SchemaStatement], done: Applied, caller: Caller
+        self, database: str, batch: Sequence[SchemaStatement], done: Applied, caller: Caller, change_id: bytes
     ) -> Applied:
         if not batch:
             return done
@@ -143,7 +150,7 @@ class SchemaChanges:
             rights.require_ddl(batch)
             return with_creator(schema, compile_statements(schema, batch, new_id), rights.creator)
 
-        now = await self._change(database, compiled, what)
+        now = await self._change(database, compiled, what, change_id=change_id)
         return Applied(now.schema, (*done.steps, *now.steps))
 
     async def _allow_databases(self, database: str, caller: Caller) -> None:
@@ -164,6 +171,7 @@ class SchemaChanges:
         dry_run: bool = False,
         allow_data_loss: bool = False,
         caller: Caller = EVERYBODY,
+        change_id: bytes = b"",
     ) -> Applied:
         """Make the database what (name, text) sources say, and drop what they lack; ``dry_run``: only say how.
 
@@ -184,7 +192,8 @@ class SchemaChanges:
             rights_of(schema, caller).require_sources(sources.state_roles)
             return sources.wanted(schema, new_id)
 
-        return await self._change(database, compiled, f"sources: {summary(planned)}", may_drop=allowed)
+        what = f"sources: {summary(planned)}"
+        return await self._change(database, compiled, what, may_drop=allowed, change_id=change_id)
 
     async def _refuse_loss(self, schema: Schema, steps: Sequence[Step]) -> None:
         full = []
@@ -230,6 +239,7 @@ class SchemaChanges:
         what: str,
         *,
         may_drop: set[int] | None = None,
+        change_id: bytes = b"",
     ) -> Applied:
         """Begin a change and return when it has ended. One that runs already is waited for first."""
         self._leases.release_task()
@@ -245,7 +255,8 @@ class SchemaChanges:
                 raise F1Error(Code.ABORTED, "tables were created at the same time; retry")
             created = self._clock.sample().tt.latest
             base, wanted = encode_schema(schema), encode_schema(goal)
-            jobs[:] = [Job(number, database, what, base, wanted, created, owner=self._leases.server, epoch=1)]
+            me = self._leases.server
+            jobs[:] = [Job(number, database, what, base, wanted, created, owner=me, epoch=1, change_id=change_id)]
             return Write(job_key(database), encode_job(jobs[0]))
 
         await self._store.load(database)
@@ -353,6 +364,24 @@ class SchemaChanges:
             return replace(job, state=JobState.UNDOING if job.back else JobState.RUNNING, owner="")
 
         return await self._jobs.change(database, number, edit)
+
+    async def follow(self, database: str, change_id: bytes) -> tuple[Job, Applied]:
+        """Return the change that a client asked for under this name, anywhere, when it has ended, and what it did.
+
+        Raises the error that it failed with, whose details have ``schema_change``; NOT_FOUND if nobody knows it.
+        """
+        found = [job for job in await self.listed(database) if change_id and job.change_id == change_id]
+        if not found:
+            raise F1Error(
+                Code.NOT_FOUND, f"no schema change of {database} has this name; it was not begun, or long ago"
+            )
+        job = await self._outcome(found[-1])
+        failure = job.failure()
+        if failure is not None:
+            details = {**failure.details, "schema_change": str(job.number)}
+            raise F1Error(failure.code, failure.message, retryable=False, details=details)
+        steps = plan_steps(decode_schema(job.base, 0), decode_schema(job.goal, 0))
+        return job, Applied((await self._store.load(database)).schema, tuple(steps))
 
     async def listed(self, database: str) -> list[Job]:
         """Return the changes of a database, oldest first: those that have ended, and the one that runs."""

@@ -64,7 +64,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
     versions, as they are planned, is the one that it is at; 0 of 0 while it goes back. ``worked_rows`` were worked on
     in ``worked_ms``, under all versions: so fast is a change on these machines. ``back``: it was going back when it was
-    paused.
+    paused. ``change_id``: the name that the client gave it who asked for it, by which others can be asked how it ended.
     """
 
     number: int
@@ -92,6 +92,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     worked_rows: int = 0
     worked_ms: int = 0
     back: bool = False
+    change_id: builtins.bytes = b""
 
     @property
     def ended(self) -> bool:
