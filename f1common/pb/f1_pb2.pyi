@@ -780,9 +780,11 @@ class CheckPart(_message.Message):
         ROWS: _ClassVar[CheckPart.Kind]
         ENTRIES: _ClassVar[CheckPart.Kind]
         STRAYS: _ClassVar[CheckPart.Kind]
+        COPIES: _ClassVar[CheckPart.Kind]
     ROWS: CheckPart.Kind
     ENTRIES: CheckPart.Kind
     STRAYS: CheckPart.Kind
+    COPIES: CheckPart.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]

@@ -238,6 +238,11 @@ class SchemaStore:
                 self._past.pop(next(iter(self._past)))
         return known
 
+    async def next_id(self) -> int:
+        """Return an id above all that were given out to tables, indexes and other elements until now."""
+        counter = (await self._client.read([_NEXT_ID_KEY])).versions[0]
+        return _FIRST_ID if counter is None or counter.value is None else _int(decode_row(counter.value).get(1))
+
     async def databases(self) -> list[str]:
         """Return the names of all databases, ascending."""
         prefix = tuples.encode((SYSTEM_TABLE, "database"))

@@ -27,10 +27,12 @@ How it is done
     f1server and several at a time: a server that dies costs the parts that it was at. A part is scanned in batches;
     what a batch needs to be compared with, entries for rows, rows for entries, parents and referenced rows, is read by
     key, so that memory does not grow with the data. :mod:`.rows` and :mod:`.entries` decide, without input or output;
-    :mod:`.checker` reads for them. A pin keeps the timestamp readable until the client is done.
+    :mod:`.judge` reads for them. A pin keeps the timestamp readable until the client is done.
 
 Repair
     Entries follow from rows, so they can be made right: each wrong one in a small transaction that reads row and entry
-    again under locks (:mod:`.repair`), under the schema that is current then. Everything else is reported only: which
-    of two duplicates is wrong is no question of storage.
+    again under locks (:mod:`.repair`), under the schema that is current then. What is left over from dropped elements
+    is deleted (:mod:`.strays`), and a copy of the schema that differs from the other two is written as they are
+    (:mod:`f1server.catalog.copies`). Everything else is reported only: which of two duplicates is wrong is no question
+    of storage.
 """

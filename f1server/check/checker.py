@@ -11,14 +11,17 @@ import pyarrow as pa
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
+from f1server.catalog.copies import all_even, mend_copies, odd_copies, read_copies
 from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.places import COPIES_SPAN
 from f1server.catalog.schema import Index, Schema, Table
 from f1server.catalog.store import SchemaStore
 from f1server.check.entries import EntryBatch, StoredKey
-from f1server.check.findings import Example, Finding, Kind, Report
+from f1server.check.findings import Copies, Example, Finding, Kind, Report, Stray, Suspect
 from f1server.check.judge import Judge
 from f1server.check.parts import Part, PartKind, divided, of_schema, strays
 from f1server.check.repair import Repairer
+from f1server.check.strays import remove_strays, unknown_id
 from f1server.rows.planner import CheckEvaluator
 from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient
 
@@ -89,6 +92,7 @@ class Checker:
                 parts = divided(parts, sketch, self._keys_per_part)
             if not chosen:
                 parts += strays((await self._all_schemas(timestamp)).values())
+                parts.append(Part(PartKind.COPIES, *COPIES_SPAN))
         except BaseException:
             await self.end(pin)
             raise
@@ -123,17 +127,38 @@ class Checker:
                 findings = self._entries(schema, _index(schema, part), timestamp, part, report)
             case PartKind.STRAYS:
                 findings = self._strays(timestamp, part)
+            case PartKind.COPIES:
+                findings = self._copies(database, timestamp)
         async with aclosing(findings):
             async for found in findings:
-                await self._take(database, report, found, repair=repair)
+                await self._take(database, timestamp, report, found, repair=repair)
         return report
 
-    async def _take(self, database: str, report: Report, findings: Sequence[Finding], *, repair: bool) -> None:
+    async def _take(
+        self, database: str, timestamp: int, report: Report, findings: Sequence[Finding], *, repair: bool
+    ) -> None:
         suspects = [finding for finding in findings if finding.repair is not None] if repair else []
         report.add(finding for finding in findings if not repair or finding.repair is None)
-        done = await self._repairer.repair(database, [s.repair for s in suspects if s.repair is not None])
-        for finding, repaired in zip(suspects, done, strict=True):
-            report.add([finding], repaired=repaired)
+        entries = [s.repair for s in suspects if isinstance(s.repair, Suspect)]
+        keys = [s.repair for s in suspects if isinstance(s.repair, Stray)]
+        databases = {s.repair.database for s in suspects if isinstance(s.repair, Copies)}
+        done: dict[object, bool] = dict(zip(entries, await self._repairer.repair(database, entries), strict=True))
+        done |= await self._sweep(keys, timestamp)
+        done |= {Copies(name): await mend_copies(self._client, name) for name in sorted(databases)}
+        for finding in suspects:
+            report.add([finding], repaired=done.get(finding.repair, False))
+
+    async def _sweep(self, found: Sequence[Stray], timestamp: int) -> dict[object, bool]:
+        """Delete strays of which it is known that they belong to nothing; tell of these whether they are gone.
+
+        While copies of a schema differ nobody knows: what one of them lacks would look like strays.
+        """
+        if not found or not await all_even(self._client, timestamp):
+            return {}
+        schemas = (await self._all_schemas(timestamp)).values()
+        next_id = await self._store.next_id()
+        safe = [stray for stray in found if 0 < unknown_id(stray.key, schemas) < next_id]
+        return dict(zip(safe, await remove_strays(self._client, safe), strict=True))
 
     async def _rows(
         self, schema: Schema, root: Table, timestamp: int, part: Part, report: Report
@@ -158,7 +183,16 @@ class Checker:
     async def _strays(self, timestamp: int, part: Part) -> AsyncGenerator[list[Finding], None]:
         text = "a key of no table or index of any database: left over from one that was dropped, or is being dropped"
         async for keys in self.scan(part, timestamp):
-            yield [Finding(Kind.NO_TABLE, "", "", Example(_shown(stored.key), text)) for stored in keys]
+            yield [
+                Finding(Kind.NO_TABLE, "", "", Example(_shown(stored.key), text), Stray(stored.key, stored.ts))
+                for stored in keys
+            ]
+
+    async def _copies(self, database: str, timestamp: int) -> AsyncGenerator[list[Finding], None]:
+        copies = await read_copies(self._client, database, timestamp)
+        yield [
+            Finding(Kind.COPY, "", "", Example(odd.copy.name, odd.why), Copies(database)) for odd in odd_copies(copies)
+        ]
 
     # ------------------------------------------------------------------ reading
 

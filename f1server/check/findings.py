@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-__all__ = ["Clause", "Example", "Finding", "Group", "Kind", "Report"]
+__all__ = ["Clause", "Copies", "Example", "Finding", "Group", "Kind", "Report", "Stray", "Suspect"]
 
 
 class Clause(IntEnum):
@@ -35,6 +35,7 @@ class Kind(StrEnum):
     DANGLING = "dangling reference"
     CHECK = "check"
     UNREADABLE = "unreadable"
+    COPY = "schema copy"
 
 
 CLAUSES = {
@@ -51,6 +52,7 @@ CLAUSES = {
     Kind.DANGLING: Clause.CONSTRAINTS_HONOURED,
     Kind.CHECK: Clause.CONSTRAINTS_HONOURED,
     Kind.UNREADABLE: Clause.NOTHING_UNKNOWN,
+    Kind.COPY: Clause.NOTHING_UNKNOWN,
 }
 
 
@@ -66,14 +68,14 @@ class Example:
 class Finding:
     """One thing that is wrong. ``element`` is the column, index or constraint concerned; empty: the table itself.
 
-    ``repair``: the row or entry that a repair looks at again, if it is an entry that is wrong.
+    ``repair``: what a repair looks at again, if there may be one.
     """
 
     kind: Kind
     table: str
     element: str
     example: Example
-    repair: "Suspect | None" = None
+    repair: "Suspect | Stray | Copies | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,21 @@ class Suspect:
     index_id: int
     row_key: bytes = b""
     entry_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A key that belongs to nothing, in the version that was committed at ``ts``."""
+
+    key: bytes
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of the schema of a database, of which one differs from the others."""
+
+    database: str
 
 
 @dataclass(slots=True)

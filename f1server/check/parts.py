@@ -28,6 +28,8 @@ class PartKind(IntEnum):
     """Of a global index."""
     STRAYS = 2
     """Of no table and no index of any database: there should be none."""
+    COPIES = 3
+    """Of the copies of the schema of the database that is checked."""
 
 
 @dataclass(frozen=True, slots=True)

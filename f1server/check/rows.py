@@ -16,7 +16,7 @@ from f1common.errors import F1Error
 from f1server.catalog.schema import Column, ElementState, Index, Schema, Table
 from f1server.catalog.schema import Kind as Type
 from f1server.check.entries import EntryBatch, Found, StoredKey, claims, entries_of, owner_of, suspect_in, unreadable
-from f1server.check.findings import Example, Finding, Kind
+from f1server.check.findings import Example, Finding, Kind, Stray
 from f1server.rows.constraints import Reference, reference_of
 from f1server.rows.images import Image, describe, describe_key
 from f1server.rows.keys import IndexLayout, index_layout, row_key, split_row_key
@@ -120,13 +120,13 @@ class RowBatch:
             return
         if type(code) is not int or not LOCAL_INDEX_BASE < code < HISTORY_ID:
             text = "a key below this root is of no table: left over from one that was dropped, or that is being dropped"
-            self.findings.append(Finding(Kind.NO_TABLE, self._root.name, "", Example(_shown(elements), text)))
+            self._find_stray(Kind.NO_TABLE, stored, Example(_shown(elements), text))
             return
         self.entry_count += 1
         found = _local_indexes(self._schema, self._root).get(code)
         if found is None:
             text = f"an entry of the index with id {code - LOCAL_INDEX_BASE}, which the schema has not"
-            self.findings.append(Finding(Kind.NO_INDEX, self._root.name, "", Example(_shown(elements), text)))
+            self._find_stray(Kind.NO_INDEX, stored, Example(_shown(elements), text))
         else:
             self.entries.add(*found, stored)
 
@@ -222,6 +222,9 @@ class RowBatch:
 
     def _find(self, kind: Kind, checked: CheckedRow, element: str, text: str) -> None:
         self.findings.append(Finding(kind, checked.table.name, element, Example(checked.shown, text)))
+
+    def _find_stray(self, kind: Kind, stored: StoredKey, example: Example) -> None:
+        self.findings.append(Finding(kind, self._root.name, "", example, Stray(stored.key, stored.ts)))
 
     # ------------------------------------------------------------------ the verdict
 

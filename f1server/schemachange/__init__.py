@@ -61,6 +61,6 @@ own, a mirror, which writers maintain as they do a unique index over all columns
 
 Left out
 ========
-Tables that others are interleaved in, or that foreign keys refer to, are not moved. What is moved, or only propagated to
-a lock, is not verified before it is public.
+Tables that others are interleaved in, or that foreign keys refer to, are not moved. Rows that move, and locks that take
+over from others, are not verified before they are public.
 """

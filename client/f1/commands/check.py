@@ -1,4 +1,4 @@
-"""``f1 check``: is the database consistent with its schema? ``--repair`` makes index entries right."""
+"""``f1 check``: is the database consistent with its schema? ``--repair`` makes right what follows from the rest."""
 
 import asyncio
 import datetime
@@ -38,7 +38,10 @@ def command(
     database: DatabaseOption = None,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Add missing index entries, remove and correct wrong ones; report the rest."),
+        typer.Option(
+            "--repair",
+            help="Make index entries and copies of the schema right, delete what was left over; report the rest.",
+        ),
     ] = False,
     examples: Annotated[int, typer.Option(min=0, max=1000, help="Keys shown of each kind of finding.")] = 5,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Parts of the key space under way at a time.")] = 4,
@@ -119,9 +122,24 @@ def document(result: CheckResult, database: str | None) -> dict[str, Any]:
     }
 
 
+_REPAIRED = {
+    "missing entry": "index entries",
+    "orphan entry": "index entries",
+    "wrong entry": "index entries",
+    "no table": "keys that were left over",
+    "no index": "keys that were left over",
+    "schema copy": "copies of the schema",
+}
+"""What ``--repair`` may put right, by the kind of finding."""
+
+
 def _advice(result: CheckResult, repair: bool) -> str:
     counted = f"{result.left:,} findings"
-    entries = sum(g.count for g in result.findings if g.kind in ("missing entry", "orphan entry", "wrong entry"))
-    if repair or not entries:
+    counts: dict[str, int] = {}
+    for group in result.findings:
+        if group.kind in _REPAIRED:
+            what = _REPAIRED[group.kind]
+            counts[what] = counts.get(what, 0) + group.count
+    if repair or not counts:
         return f"{counted} need somebody who knows what is right: correct or delete the rows that are named"
-    return f"{counted}; --repair makes {entries:,} index entries right"
+    return f"{counted}; --repair looks after {' and '.join(f'{count:,} {what}' for what, count in counts.items())}"

@@ -14,7 +14,6 @@ from f1common.encoding.row import Timestamp, decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1common.orchestrator.spans import ORCHESTRATOR_SPAN
 from f1common.pb import f1_pb2 as pb
-from f1server.catalog.places import COPIES_SPAN
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.check.judge import Judge
 from f1server.rows.keys import index_key, index_span, row_key
@@ -113,7 +112,7 @@ def test_many_small_parts_see_every_key_once() -> None:
             db.frontend(number)._checker._keys_per_part = 1
         plan = await db.conn.session.check(pb.Check(plan=pb.CheckPlan()), 10)
         assert len(plan.parts) > 12
-        spans = sorted([COPIES_SPAN, ORCHESTRATOR_SPAN, *((part.start, part.end) for part in plan.parts)])
+        spans = sorted([ORCHESTRATOR_SPAN, *((part.start, part.end) for part in plan.parts)])
         assert all(before[1] == after[0] for before, after in pairwise(spans)), "no gap and no overlap"
         result = await check(db)
         assert (found(result), result.rows, result.entries) == ([], 4 + 12 + 36 + 12, 4 + 12 + 12 + 36)

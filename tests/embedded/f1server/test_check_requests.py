@@ -32,6 +32,18 @@ def test_bad_requests_are_refused(step: pb.Check, code: Code, words: str) -> Non
     run(body)
 
 
+def test_kinds_of_parts_that_this_server_does_not_know_are_refused() -> None:
+    async def body(db: Database, schema: Schema) -> None:
+        for kind in (-1, 4, 1_000):
+            part = pb.CheckPart(start=b"a", end=b"b", timestamp=1)
+            part.kind = kind  # type: ignore[assignment]
+            with pytest.raises(F1Error, match="a kind that this server does not know") as caught:
+                await db.conn.session.check(pb.Check(part=part), 10)
+            assert caught.value.code is Code.INVALID_ARGUMENT
+
+    run(body)
+
+
 def test_parts_of_another_schema_are_refused() -> None:
     async def body(db: Database, schema: Schema) -> None:
         plan = await db.conn.session.check(pb.Check(plan=pb.CheckPlan()), 10)
