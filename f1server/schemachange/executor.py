@@ -487,9 +487,15 @@ class SchemaChanges:
             await self._sleep(_RETRY_S)
             return
         LOG.warning("schema change %d fails: %s", job.number, error)
-        if job.state is JobState.UNDOING or job.no_return or error.code is Code.NOT_FOUND:
-            message = job.error or error.message
-            if job.state is JobState.UNDOING:
+        back = job.state is JobState.UNDOING
+        if back and not job.error_code and error.code is not Code.NOT_FOUND:
+            # Rows break a constraint that was dropped and is to return (:mod:`f1server.schemachange.plan`).
+            text = f"it could not be taken back, so it went on: {error.message}"
+            await owner.update(state=JobState.RUNNING, reorganised=0, error=text)
+            return
+        if back or job.no_return or error.code is Code.NOT_FOUND:
+            message = job.error if job.error_code else error.message
+            if back:
                 message += f" (and it was not taken back wholly: {error.message})"
             raise GaveUp(job.error_code or error.code.value, message) from error
         await owner.update(state=JobState.UNDOING, reorganised=0, error_code=error.code.value, error=error.message)

@@ -1,15 +1,20 @@
 """Schema changes and transactions through several servers: what is read, written and left over."""
 
 import asyncio
+import contextlib
 import random
+from typing import Any
 
 import pytest
 
 import f1
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
 from f1server.catalog.places import COPIES_SPAN
 from f1server.catalog.schema import Schema
+from f1server.catalog.store import Stored
+from f1server.schemachange.executor import SchemaChanges
 from f1server.testing.checks import check_indexes, stored
 from f1server.testing.database import Database, with_database
 
@@ -242,3 +247,41 @@ def test_a_locked_read_by_an_index_that_is_gone_meanwhile() -> None:
         assert await db.rows("SELECT A FROM R WHERE V = 3") == [(3,)]
 
     with_database(body, R, "CREATE INDEX RV ON R (V)")
+
+
+def test_a_dropped_constraint_that_cannot_return_goes_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled when NULL is allowed already, and there."""
+    dropped, go_on = asyncio.Event(), asyncio.Event()
+    write = SchemaChanges._write
+
+    async def halting(self: SchemaChanges, *args: Any) -> Stored:
+        stored = await write(self, *args)
+        if not stored.schema.table("R").column("V").not_null and not dropped.is_set():
+            dropped.set()
+            await go_on.wait()
+        return stored
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", {"A": 1, "V": 1})
+        monkeypatch.setattr(SchemaChanges, "_write", halting)
+        dropping = db.env.spawn(
+            db.conn.apply_schema(
+                {"s.sql": "CREATE TABLE R (A INT64, V INT64, PRIMARY KEY (A)); CREATE INDEX RV ON R (V)"}
+            )
+        )
+        await dropped.wait()
+        while not await db.rows("SELECT A FROM R WHERE A = 2"):
+            with contextlib.suppress(F1Error, f1.Error):  # until its server knows of the new version
+                await db.conn.insert("R", {"A": 2, "V": None})
+            await asyncio.sleep(0.1)
+        (job,) = [job for job in (await db.conn.session.schema_jobs(pb.SchemaJobs())).jobs if job.state == "running"]
+        await db.conn.session.schema_jobs(pb.SchemaJobs(order=pb.SchemaJobs.CANCEL, number=job.number))
+        go_on.set()
+        await dropping
+        (ended,) = [j for j in (await db.conn.session.schema_jobs(pb.SchemaJobs())).jobs if j.number == job.number]
+        assert ended.state == "done" and "could not be taken back, so it went on" in ended.error
+        table = (await db.process().leases.current("default")).schema.table("R")
+        assert not table.column("V").not_null and [index.name for index in table.indexes] == ["RV"]
+        assert await db.rows("SELECT A FROM R WHERE V IS NULL") == [(2,)]
+
+    with_database(body, "CREATE TABLE R (A INT64, V INT64 NOT NULL, PRIMARY KEY (A))")
