@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -27,7 +26,6 @@ from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_statements
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
-from f1server.catalog.rolestatements import GrantCreate, GrantOnTables, GrantRoles
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
@@ -42,6 +40,7 @@ from f1server.schemachange.plan import Task
 from f1server.schemachange.progress import Progress, Watch
 from f1server.schemachange.sources import Sources
 from f1server.schemachange.states import Work
+from f1server.schemachange.wording import awaited_of, refuse_behind_paused, title_of
 from spanstore.client import Write
 
 __all__ = ["Applied", "DataWork", "Nudge", "SchemaChanges"]
@@ -143,7 +142,7 @@ class SchemaChanges:
     ) -> Applied:
         if not batch:
             return done
-        what = "; ".join(map(_title, batch))
+        what = "; ".join(map(title_of, batch))
 
         def compiled(schema: Schema, new_id: NewId) -> Schema:
             rights = rights_of(schema, caller)
@@ -263,7 +262,7 @@ class SchemaChanges:
         while True:
             running = await self._jobs.running(database)
             if running is not None:
-                _refuse_behind_paused(running.job)
+                refuse_behind_paused(running.job)
                 await self._outcome(running.job)
                 continue
             number = await self._jobs.next_number(database)
@@ -528,7 +527,7 @@ class SchemaChanges:
                 if not behind:
                     break
                 if owner is not None:
-                    owner.step = f"waits until all servers have version {version}: {_awaited(behind, version)}"
+                    owner.step = f"waits until all servers have version {version}: {awaited_of(behind, version)}"
                     await owner.obey()
                     if pause == _LONGEST_POLL_S and not told:
                         await owner.update()  # who looks at the job is to see whom it waits for
@@ -563,40 +562,12 @@ class SchemaChanges:
             LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
 
 
-def _title(statement: SchemaStatement) -> str:
-    """Return what a list of changes calls a statement, such as ``ALTER TABLE Customer``."""
-    if isinstance(statement, GrantOnTables | GrantCreate | GrantRoles):
-        return statement.title()
-    words = "".join(f" {letter}" if letter.isupper() else letter for letter in type(statement).__name__).upper()
-    names = getattr(statement, "names", None) or (getattr(statement, "name", ""),)
-    return f"{words.strip()} {', '.join(names)}"
-
-
 def _place(job: Job, left: int) -> tuple[int, int]:
     """Return which of how many steps a job is at that has ``left`` to go; 0, 0: it goes back."""
     if job.state is JobState.UNDOING:
         return 0, 0
     steps = len(plan_steps(decode_schema(job.base, 0), decode_schema(job.goal, 0)))
     return min(max(steps - left + 1, 1), steps), steps
-
-
-def _awaited(behind: Sequence[LeaseRow], version: int) -> str:
-    """Return which servers may still commit under an older version, and until when."""
-    latest: dict[str, int] = {}  # a server may have one lease beside each copy of the schema
-    for row in behind:
-        latest[row.server] = max(latest.get(row.server, 0), row.end_below(version))
-    ends = [(server, datetime.fromtimestamp(end / 1e6, UTC)) for server, end in sorted(latest.items())]
-    return ", ".join(f"{server} (its lease ends {end:%H:%M:%S} UTC)" for server, end in ends)
-
-
-def _refuse_behind_paused(job: Job) -> None:
-    """Refuse to wait for a change that nobody carries on. Raises FAILED_PRECONDITION."""
-    if job.state is JobState.PAUSED:
-        raise F1Error(
-            Code.FAILED_PRECONDITION,
-            f"schema change {job.number} of {job.database} is paused, and the next one would wait for it: "
-            f"`f1 schema resume {job.number}`, or `f1 schema cancel {job.number}`, then try again",
-        )
 
 
 def _ended(job: Job) -> Job:
