@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from f1common.encoding.row import Cell, decode_row, patch_row_with_placeholders
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema, Table
+from f1server.rows.images import describe_key
 from f1server.rows.keys import IndexLayout, row_key, split_row_key
 from f1server.rows.locks import locks_carried_over, raised
 from f1server.rows.mirrors import MirrorLayout
@@ -19,7 +20,7 @@ from f1server.schemachange.tablework import TableWork
 from spanstore.client import ExpectAbsent, ExpectVersion, Transaction, Version, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["Changes", "Fills", "Stored", "change_under_locks", "stored_row"]
+__all__ = ["Changes", "Fills", "Stored", "change_under_locks", "entry_keys", "stored_row"]
 
 Fills = Mapping[bytes, Mapping[int, Value]]
 """For the key of each row: what the columns that are filled are to have, where they have nothing."""
@@ -49,6 +50,19 @@ def stored_row(schema: Schema, table: Table, key: bytes, value: bytes, ts: int) 
     if split is None or split[0].id != table.id:
         return None
     return Stored(key, split[1], value, ts, decode_row(value))
+
+
+def entry_keys(where: IndexLayout, row: Row, primary: tuple[Value, ...]) -> dict[bytes, bool]:
+    """Encode the keys of the entries that a row is to get, as :meth:`IndexLayout.keys` does.
+
+    What that raises names the row here: KEY_TOO_LONG, DATA_CORRUPTION and others. Who adds an index has not sent it.
+    """
+    try:
+        return where.keys(row, primary)
+    except F1Error as error:
+        key = describe_key(where.table, primary)
+        text = f"{error.message}; this is about the row with {key}. Nothing was changed: mend such rows, then try again"
+        raise F1Error(error.code, text, details={**error.details, "table": where.table.name, "key": key}) from error
 
 
 class Changes:
@@ -147,7 +161,7 @@ class Entries:
         """Take in the entries of a row. Raises ALREADY_EXISTS if another row of the batch has the same."""
         primary = stored.primary
         value = where.value_of(row, primary, stored.cells, stored.ts)
-        for key, contended in where.keys(row, primary).items():
+        for key, contended in entry_keys(where, row, primary).items():
             other = self._puts.get(key)
             if other is not None and other[3] != primary:
                 raise _duplicate(self._table, where, primary, other[3])

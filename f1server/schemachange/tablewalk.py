@@ -122,8 +122,7 @@ class TableWalks:
 
     async def walk(self, ground: Ground, watch: Watch) -> None:
         """Walk over all of it. Raises as :meth:`f1server.schemachange.walk.Walker.walk`."""
-        # Every server has the version, so what was written under older ones lies before any strong timestamp now.
-        snapshot = (await self._client.read([ground.span[0]])).timestamp
+        snapshot = await self._snapshot(ground.span[0])
         parts = await self._partitions(ground)
         if len(parts) > 1 and watch.job:
             await self._noted(ground, snapshot, parts, watch)
@@ -132,6 +131,10 @@ class TableWalks:
         for part in parts:
             walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot, ground.kind)
             await self._here.work(walk, watch)
+
+    async def _snapshot(self, key: bytes) -> int:
+        """Return a strong timestamp: every server has the version, so older versions wrote nothing after it."""
+        return (await self._client.read([key])).timestamp
 
     async def forget(self, database: str) -> None:
         """The walks of a change are over: let go of what is noted of them, and of their snapshots."""

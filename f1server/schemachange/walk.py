@@ -27,7 +27,7 @@ from f1server.rows.keys import IndexLayout
 from f1server.rows.layout import layout
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Value
-from f1server.schemachange.changes import Changes, Fills, Stored, change_under_locks, stored_row
+from f1server.schemachange.changes import Changes, Fills, Stored, change_under_locks, entry_keys, stored_row
 from f1server.schemachange.purging import purge
 from f1server.schemachange.validation import RowEvaluators, fills_of, validate
 from f1server.schemachange.verification import Verifier
@@ -86,7 +86,7 @@ class _Gathered:
         self.rows.append(row.size)
         values = row_of(table, row.primary, row.cells, self._columns)
         for where in indexes:
-            for key, several in where.keys(values, row.primary).items():
+            for key, several in entry_keys(where, values, row.primary).items():
                 value = where.value_of(values, row.primary, row.cells, row.ts)
                 entry = _Entry(key, value, where, row.key, row.primary)
                 self.count += 1

@@ -9,10 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
+import f1
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.schemachange import states
 from f1server.schemachange.reorganiser import Reorganiser
 from f1server.schemachange.states import ElementClass, ElementState, FigureRow, Path, Step, Work
+from f1server.schemachange.tablewalk import TableWalks
 from f1server.testing.change_worlds import ChangeScenario, ChangeStats, draw, run
 from scripts.quiet import quiet
 from spanstore.testing.checkers import CheckFailed
@@ -50,7 +52,7 @@ def forgets_its_fence(self: Leased) -> int:
 
 
 _take = SchemaLeases._take
-_now_of = Reorganiser._now_of
+_snapshot = TableWalks._snapshot
 
 
 async def for_two_periods(self: SchemaLeases, *args: Any) -> Any:
@@ -59,8 +61,12 @@ async def for_two_periods(self: SchemaLeases, *args: Any) -> Any:
     return held
 
 
-async def too_early(self: Reorganiser, key: bytes) -> int:
-    return await _now_of(self, key) - 1_500_000
+async def too_early(self: TableWalks, key: bytes) -> int:
+    return await _snapshot(self, key) - 1_500_000
+
+
+async def unverified(*_: Any) -> None:
+    """Believe that all went well."""
 
 
 NO_WRITE_ONLY = Path(
@@ -88,7 +94,7 @@ BROKEN: Mapping[str, tuple[Any, str, Any, dict[str, Any]]] = {
         {**states.PATHS, (ElementClass.REQUIRED, ElementState.PUBLIC): NO_WRITE_ONLY},
         {"kinds": ("required column",)},
     ),
-    "the reorganiser's snapshot is too early": (Reorganiser, "_now_of", too_early, {"kinds": ("index",)}),
+    "the reorganiser's snapshot is too early": (TableWalks, "_snapshot", too_early, {"kinds": ("index",)}),
 }
 
 
@@ -104,14 +110,25 @@ _QUICK = "required columns skip write-only"
 
 @pytest.mark.parametrize("name", [_QUICK, *(pytest.param(n, marks=pytest.mark.long) for n in BROKEN if n != _QUICK)])
 def test_broken_servers_are_caught(name: str) -> None:
+    """By the seven clauses, also where a verification before public would have kept the harm from users."""
     target, attribute, broken, changes = BROKEN[name]
     for seed in range(1, 9):
         try:
-            with patch.object(target, attribute, broken):
+            with patch.object(target, attribute, broken), patch.object(Reorganiser, "verify", unverified):
                 stats(restless(seed, **changes))
         except CheckFailed:
             return
     pytest.fail(f"8 seeds did not notice: {name}")
+
+
+@pytest.mark.parametrize(
+    "name", [_QUICK, pytest.param("the reorganiser's snapshot is too early", marks=pytest.mark.long)]
+)
+def test_what_a_broken_server_fills_is_refused_before_it_is_public(name: str) -> None:
+    target, attribute, broken, changes = BROKEN[name]
+    with patch.object(target, attribute, broken), pytest.raises(f1.InternalError, match="was not made public"):
+        for seed in range(1, 9):
+            stats(restless(seed, **changes))
 
 
 def test_servers_that_are_not_broken_pass() -> None:

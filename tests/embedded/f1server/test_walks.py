@@ -13,14 +13,16 @@ import pytest
 
 import f1
 from f1.checking import check_database
+from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.rows.entries import Entries
+from f1server.rows.keys import row_key
 from f1server.schemachange import walk, walking
 from f1server.schemachange.reorganiser import Reorganiser
 from f1server.schemachange.walk import Walker
 from f1server.schemachange.walking import Walk
 from f1server.testing.database import Database, with_database
-from spanstore.client import NoNewer
+from spanstore.client import NoNewer, placement
 from spanstore.runtime import wire as span_wire
 
 BASE = "CREATE TABLE R (A INT64 NOT NULL, V INT64, W INT64, PRIMARY KEY (A))"
@@ -229,5 +231,46 @@ def test_leases_jobs_and_the_range_map_are_no_load_of_users() -> None:
             await db.process(0)._changes.listed("default")
         load = await db.process(0)._background.foreground()
         assert load.reads < 1 and load.commits < 1
+
+    with_database(body, BASE, spanservers=3, groups=3)
+
+
+@pytest.mark.parametrize("index", [PLAIN, "CREATE LOCAL INDEX RV ON R (A, V)"])
+def test_a_value_that_is_too_long_for_an_index_is_named_with_its_row(index: str) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": "x" * (600 if a == 17 else 5), "W": a} for a in range(40)])
+        with pytest.raises(F1Error, match=r"index RV of R has .* bytes, .*about the row with \(A\) = \(17\)") as caught:
+            await db.conn.execute(index)
+        assert caught.value.code is Code.KEY_TOO_LONG
+        await db.conn.insert("R", {"A": 100, "V": "x" * 600})  # as if nobody had ever wanted the index
+        assert not await findings(db)
+
+    with_database(body, "CREATE TABLE R (A INT64 NOT NULL, V STRING, W INT64, PRIMARY KEY (A))")
+
+
+def test_two_rows_with_equal_values_in_different_groups_fail_a_unique_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group, and each partition, has one of them; both are named, and nothing is left of the index."""
+    monkeypatch.setattr("f1server.schemachange.tablewalk.ROWS_EACH", 20)
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": 7 if a in (3, 150) else 1_000 + a} for a in range(200)])
+        schema = (await db.process().leases.current("default")).schema
+        end = tuples.encode((schema.table("R").id + 1,))
+        start = row_key(schema, schema.table("R"), (100,))
+        group = (await db.storage.range_map()).group_of(start)
+        target = next(g for g in db.storage.groups() if g not in (0, group))
+        await placement.wait_for_move(
+            db.storage, (await placement.submit_move(db.storage, start, end, target)).number, 60.0
+        )
+        ranges, _ = await placement.stored_map(db.storage)
+        keys = [row_key(schema, schema.table("R"), (a,)) for a in (3, 150)]
+        assert len({ranges.group_of(key) for key in keys}) == 2
+        with pytest.raises(F1Error, match=r"cannot be unique") as caught:
+            await db.conn.execute(UNIQUE)
+        assert caught.value.code is Code.ALREADY_EXISTS
+        assert "(3,)" in caught.value.message and "(150,)" in caught.value.message
+        await db.conn.insert("R", {"A": 500, "V": 7})
+        assert await db.rows("SELECT count(*) FROM R WHERE V = 7") == [(3,)]
+        assert not await findings(db)
 
     with_database(body, BASE, spanservers=3, groups=3)
