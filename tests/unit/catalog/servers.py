@@ -29,6 +29,9 @@ class Notes:
     async def forget(self, database):
         pass
 
+    async def verify(self, schema, tasks, watch):
+        pass
+
     async def has_rows(self, schema, table, column=None):
         return table.name in self.full
 
