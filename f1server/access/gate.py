@@ -41,7 +41,7 @@ class Gate:
             if error.code is Code.NOT_FOUND:
                 raise refused(f"the database {session.database} of the role is gone") from error
             raise
-        role = next((role for role in schema.roles if role.id == session.role_id), None)
+        role = schema.roles_by_id.get(session.role_id)
         if role is None or not role.login or fingerprint(role) != session.fingerprint:
             raise refused("the role was dropped, may not log in any more, or has another password")
         if database is None or session.database == database:

@@ -250,6 +250,11 @@ class Schema:
         """Roles by lower-case name."""
         return {r.name.lower(): r for r in self.roles}
 
+    @cached_property
+    def roles_by_id(self) -> dict[int, Role]:
+        """Roles by id."""
+        return {r.id: r for r in self.roles}
+
     def role(self, name: str) -> Role:
         """Return a role. Raises NOT_FOUND, with a near miss if there is one."""
         found = self.roles_by_name.get(name.lower())

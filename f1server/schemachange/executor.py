@@ -188,8 +188,9 @@ class SchemaChanges:
         allowed = None if allow_data_loss else losing
 
         def compiled(schema: Schema, new_id: NewId) -> Schema:
-            rights_of(schema, caller).require_sources(sources.state_roles)
-            return sources.wanted(schema, new_id)
+            rights = rights_of(schema, caller)
+            rights.require_sources(sources.state_roles)
+            return with_creator(schema, sources.wanted(schema, new_id), rights.creator)
 
         what = f"sources: {summary(planned)}"
         return await self._change(database, compiled, what, may_drop=allowed, change_id=change_id)

@@ -143,6 +143,7 @@ def _others(schema: Schema, moving: Table) -> object:
     own = (
         moving.name,
         moving.untracked,
+        moving.grants,
         {c.id: replace(c, not_null=False, not_null_state=_PUBLIC) for c in moving.columns},
         {(i.name.lower(), i.parts, i.unique) for i in moving.indexes},
         {key.id for key in moving.foreign_keys},
@@ -150,7 +151,7 @@ def _others(schema: Schema, moving: Table) -> object:
         {lock.id: set(lock.column_ids) for lock in moving.locks},
     )
     tables = {t.id: t for t in schema.tables if t.id != moving.id}
-    return tables, own, schema.views_by_name, schema.proto_files, schema.descriptor_set
+    return tables, own, schema.views_by_name, schema.proto_files, schema.descriptor_set, schema.roles
 
 
 def _unreachable(schema: Schema, before: Table, mirror: Table) -> Iterator[str]:

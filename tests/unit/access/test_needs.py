@@ -172,7 +172,7 @@ DDL = {
     "ALTER ROLE other PASSWORD 'x'": "superuser",
     "ALTER ROLE app RENAME TO b": "superuser",
     "CREATE ROLE x": "superuser",
-    "DROP ROLE app": "superuser",
+    "DROP ROLE other": "superuser",
     "GRANT other TO app": "superuser",
     "GRANT CREATE ON SCHEMA TO app": "superuser",
     "CREATE DATABASE x": "superuser",
@@ -193,6 +193,14 @@ def test_who_may_change_the_schema(sql: str) -> None:
             break
     assert found == DDL[sql]
     Rights("boss", 8, True, True).require_ddl(parse_ddl(sql))
+
+
+def test_nobody_drops_the_own_role() -> None:
+    for rights in (Rights("app", 7, False, True), Rights("app", 7, True, True)):
+        with pytest.raises(F1Error) as caught:
+            rights.require_ddl(parse_ddl("DROP ROLE other, App"))
+        assert caught.value.code is Code.FAILED_PRECONDITION
+    UNLIMITED.require_ddl(parse_ddl("DROP ROLE f1"))
 
 
 def test_rights_come_by_membership_but_not_that_of_superusers() -> None:
