@@ -301,7 +301,9 @@ def test_administration_is_for_those_who_may() -> None:
             apply = pb.ApplySchema(files=files, dry_run=dry_run)
             assert await code_of(session.apply_schema(apply, 10)) is Code.PERMISSION_DENIED
         await boss.execute("GRANT CREATE ON SCHEMA TO app")
-        await session.apply_schema(pb.ApplySchema(files=files), 60)
+        more = [pb.SourceFile(name="s.sql", text=T + "; CREATE TABLE X (A INT64 PRIMARY KEY)")]
+        await session.apply_schema(pb.ApplySchema(files=more), 60)
+        await app.execute("INSERT INTO X VALUES (1)")
         roles = [pb.SourceFile(name="s.sql", text=T + "; CREATE ROLE app SUPERUSER")]
         assert await code_of(session.apply_schema(pb.ApplySchema(files=roles), 60)) is Code.PERMISSION_DENIED
         assert await code_of(session.check(checks, 10)) is Code.PERMISSION_DENIED
