@@ -128,6 +128,24 @@ def test_a_server_whose_disk_is_lost_is_built_anew_while_somebody_writes(user: U
         assert (member["votes"], member["member"] != "span-c1") == (True, True)
 
 
+def test_a_group_is_founded_loses_its_leader_and_a_disk_while_somebody_writes(user: User, writer: Writer) -> None:
+    (group,) = user.json("group", "create", "more")
+    assert (group["group"], group["name"], len(group["members"])) == (3, "more", 3)
+    user.f1("range", "move", "1", "2", "--to", "3")
+    (again,) = user.json("group", "create", "more")
+    assert again["group"] == 3
+    leader = again["leader"]
+    user.f1("cluster", "kill", leader)
+    directory = ClusterDirectory(user.directory)
+    shutil.rmtree(directory.data / leader)
+    user.f1("cluster", "start", leader)
+    assert user.json("cluster", "rebuild", leader)["groups"] == [0, 1, 2, 3]
+    (_, _, _, founded) = user.json("group", "list")
+    lives = {member["server"]: member["member"] for member in founded["members"] if member["votes"]}
+    # Its first life was in the directory that is gone.
+    assert "#0-" not in lives.pop(leader) and all("#0-" in member for member in lives.values())
+
+
 def test_what_has_grown_and_shrunk_goes_down_and_up_again(user: User) -> None:
     voters = user.voters()
     user.f1("cluster", "down")
