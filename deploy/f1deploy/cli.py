@@ -107,9 +107,8 @@ def up(
         spec = make_first_role(cluster, spec, secret)
     _print_table(cluster.status())
     size = max(len(group.voters) + len(group.readers) for group in spec.groups)
-    typer.echo(
-        f"founded with {len(spec.groups)} groups of {size} replicas; stop it with `f1 cluster down{_dir_hint(directory)}`"
-    )
+    stop = f"`f1 cluster down{_dir_hint(directory)}`"
+    typer.echo(f"founded with {len(spec.groups)} groups of {size} replicas; stop it with {stop}")
 
 
 def _ask_password() -> str:
