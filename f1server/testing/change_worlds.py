@@ -128,6 +128,8 @@ class VersionsAtWork:
     def __init__(self) -> None:
         self.commits: list[tuple[int, int]] = []
         self.fenced = 0
+        self.cut_off = 0
+        """Commits that were given up under way, with the stream of their client."""
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -139,6 +141,9 @@ class VersionsAtWork:
                 done = await original(committer, tx, leased, *args, **kwargs)
             except F1Error as error:
                 self.fenced += error.code is Code.FENCED
+                raise
+            except asyncio.CancelledError:
+                self.cut_off += 1
                 raise
             self.commits.append((done.ts, leased.schema.version))
             return done

@@ -297,7 +297,8 @@ def test_a_server_that_hangs_delays_a_change_by_one_lease(layout: Layout) -> Non
         assert any(name in step for step in said), said
         assert db.world.now_us() - began_us < calm_us + LEASE_MS * 1_000
         await late
-        assert noted.fenced
+        # Its client may have given the stream up before; in any case what was sent under the old version is not there.
+        assert noted.fenced or noted.cut_off
         assert await db.rows("SELECT V FROM R WHERE V = 500") == [(500,)]
         await stage.check()
 
