@@ -26,11 +26,11 @@ from f1server.dist.pool import SlavePool
 from f1server.dist.queries import DistributedQueries
 from f1server.dist.statistics import StatisticsCache
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import JobStore
-from f1server.schemachange.planner import SchemaPlanner
-from f1server.schemachange.reorganiser import Reorganiser
-from f1server.schemachange.survey import Surveyor
-from f1server.schemachange.throttle import ThrottleOptions
+from f1server.schemachange.jobs.jobs import JobStore
+from f1server.schemachange.preview.planner import SchemaPlanner
+from f1server.schemachange.preview.survey import Surveyor
+from f1server.schemachange.work.reorganiser import Reorganiser
+from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.service import TOKEN_KEY, Doors, F1Servicer
 from f1server.session import Frontend, Identity
 from f1server.sql import SqlRunner

@@ -31,9 +31,9 @@ from f1server.history.reading import batch_to_pb, history_span, read_batch, seen
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.keys import decode_key, table_span
 from f1server.schemachange.executor import Applied, SchemaChanges
-from f1server.schemachange.jobs import Job, Order
-from f1server.schemachange.planner import Files, SchemaPlanner
-from f1server.schemachange.planwire import only_from_pb, planned_to_pb, survey_to_pb
+from f1server.schemachange.jobs.jobs import Job, Order
+from f1server.schemachange.preview.planner import Files, SchemaPlanner
+from f1server.schemachange.preview.planwire import only_from_pb, planned_to_pb, survey_to_pb
 from f1server.sql import SqlRunner
 from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer

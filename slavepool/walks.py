@@ -18,11 +18,11 @@ from f1common.rpc.status import error_from_exception, error_to_wire
 from f1common.rpc.versions import check_version
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
-from f1server.schemachange.pacing import Paced
-from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Walker
-from f1server.schemachange.walking import Walk
-from f1server.schemachange.wire import options_from_pb, walk_from_pb
+from f1server.schemachange.work.pacing import Paced
+from f1server.schemachange.work.throttle import ThrottleOptions
+from f1server.schemachange.work.walk import Walker
+from f1server.schemachange.work.walking import Walk
+from f1server.schemachange.work.wire import options_from_pb, walk_from_pb
 from slavepool.assignment import SchemaCache
 from slavepool.run_session import to_the_end
 from spanstore.client import SpanClient

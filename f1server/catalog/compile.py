@@ -1,7 +1,7 @@
 """The schema compiler: DDL statements, looked up and checked, make the next schema (F1 sections 3.1 to 3.3).
 
 The result is the schema as wanted, everything in it public. How a live database gets there, over which intermediate
-states, is the matter of :mod:`f1server.schemachange.diff`.
+states, is the matter of :mod:`f1server.schemachange.steps.diff`.
 
 Ids are drawn for tables first, roots before children: the first range map of a cluster deals root tables with low ids
 to its groups in turn.

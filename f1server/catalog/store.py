@@ -8,7 +8,7 @@ key (a tuple)                                  value
 ``(place, "schema_lease", database, server)``  a row: 1 version, 2 address, 3 lease in us, 4 oldest version still at
                                                work there and 5 until when (us), 0 and 0: none
 ``(0, "next_id")``                             a row: 1 the lowest id that was never drawn
-``(0, "schema_job", database)``                the change that runs (:mod:`f1server.schemachange.jobs`)
+``(0, "schema_job", database)``                the change that runs (:mod:`f1server.schemachange.jobs.jobs`)
 ``(0, "schema_job_log", database, number)``    a change that has ended
 ============================================== =================================================================
 

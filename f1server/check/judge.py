@@ -1,7 +1,7 @@
 """Judges batches of keys as of one timestamp: reads what the pure parts ask for.
 
 A schema change judges what it has filled and validated by the same code as ``f1 check``
-(:mod:`f1server.schemachange.verification`).
+(:mod:`f1server.schemachange.work.verification`).
 """
 
 import asyncio

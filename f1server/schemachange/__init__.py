@@ -12,19 +12,21 @@ At most two neighbouring versions of the schema are in use at a time: leases see
 (:mod:`f1server.catalog.leases`), and data commits carry the end of their lease as a fence. And neighbouring versions
 never differ by more than servers can bear: elements pass through states in which they are maintained, but not read.
 
-* :mod:`~f1server.schemachange.states` is figure 3 of the paper as a table, :mod:`~f1server.schemachange.plan` puts the
-  changes of many elements into its rows, :mod:`~f1server.schemachange.diff` finds the elements that differ between two
-  schemas, and :mod:`~f1server.schemachange.edits` makes the versions.
-* :mod:`~f1server.schemachange.reorganiser` fills, validates and removes what old rows have or lack, between versions:
-  :mod:`~f1server.schemachange.tablewalk` divides a table and notes what is done,
-  :mod:`~f1server.schemachange.dealing` deals the partitions to slaves, :mod:`~f1server.schemachange.walk` is what is
-  done with one of them, and :mod:`~f1server.schemachange.throttle` keeps all of it from disturbing users. What is
-  dropped is deleted by :mod:`~f1server.schemachange.purging`, and what was filled and validated is held against the
-  rows by :mod:`~f1server.schemachange.verification`, with the code of ``f1 check``, before it is public.
+* :mod:`~f1server.schemachange.steps`: :mod:`~f1server.schemachange.steps.states` is figure 3 of the paper as a table,
+  :mod:`~f1server.schemachange.steps.plan` puts the changes of many elements into its rows,
+  :mod:`~f1server.schemachange.steps.diff` finds the elements that differ between two schemas, and
+  :mod:`~f1server.schemachange.steps.edits` makes the versions.
+* :mod:`~f1server.schemachange.work`: :mod:`~f1server.schemachange.work.reorganiser` fills, validates and removes what
+  old rows have or lack, between versions: :mod:`~f1server.schemachange.work.tablewalk` divides a table and notes what
+  is done, :mod:`~f1server.schemachange.work.dealing` deals the partitions to slaves,
+  :mod:`~f1server.schemachange.work.walk` is what is done with one of them, and
+  :mod:`~f1server.schemachange.work.throttle` keeps all of it from disturbing users. What is dropped is deleted by
+  :mod:`~f1server.schemachange.work.purging`, and what was filled and validated is held against the rows by
+  :mod:`~f1server.schemachange.work.verification`, with the code of ``f1 check``, before it is public.
 * :mod:`~f1server.schemachange.jobs` keeps what is wanted, durably; :mod:`~f1server.schemachange.executor` carries it
   out, whoever's job it was.
-* :mod:`~f1server.schemachange.planner` tells beforehand what a change would take, and
-  :mod:`~f1server.schemachange.survey` which rows stand against it.
+* :mod:`~f1server.schemachange.preview`: :mod:`~f1server.schemachange.preview.planner` tells beforehand what a change
+  would take, and :mod:`~f1server.schemachange.preview.survey` which rows stand against it.
 * :mod:`~f1server.schemachange.model` is the paper's formal model as code, by which tests show that these steps keep a
   database consistent and that none of them can be left out.
 
@@ -57,7 +59,7 @@ Tables that move
 ================
 A table that gets another parent or another primary key gets other keys for all its rows. Its new form is a table of its
 own, a mirror, which writers maintain as they do a unique index over all columns, until the two change places
-(:mod:`~f1server.schemachange.moves`, :mod:`f1server.rows.mirrors`, docs/adr/0005-tables-move-as-mirrors.md).
+(:mod:`~f1server.schemachange.steps.moves`, :mod:`f1server.rows.mirrors`, docs/adr/0005-tables-move-as-mirrors.md).
 
 Left out
 ========

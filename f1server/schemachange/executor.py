@@ -30,17 +30,17 @@ from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
 from f1server.catalog.tables import NewId
-from f1server.schemachange.dealing import PASSING
-from f1server.schemachange.diff import Element, Step, plan_steps, summary
-from f1server.schemachange.edits import advance
-from f1server.schemachange.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
-from f1server.schemachange.moves import mirrored
-from f1server.schemachange.ownership import GaveUp, Lost, Owner, Paused, Turned
-from f1server.schemachange.plan import Task
-from f1server.schemachange.progress import Progress, Watch
-from f1server.schemachange.sources import Sources
-from f1server.schemachange.states import Work
-from f1server.schemachange.wording import awaited_of, refuse_behind_paused, title_of
+from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
+from f1server.schemachange.jobs.ownership import GaveUp, Lost, Owner, Paused, Turned
+from f1server.schemachange.jobs.progress import Progress, Watch
+from f1server.schemachange.steps.diff import Element, Step, plan_steps, summary
+from f1server.schemachange.steps.edits import advance
+from f1server.schemachange.steps.moves import mirrored
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.sources import Sources
+from f1server.schemachange.steps.states import Work
+from f1server.schemachange.jobs.wording import awaited_of, refuse_behind_paused, title_of
+from f1server.schemachange.work.dealing import PASSING
 from spanstore.client import Write
 
 __all__ = ["Applied", "DataWork", "Nudge", "SchemaChanges"]
@@ -489,7 +489,7 @@ class SchemaChanges:
         LOG.warning("schema change %d fails: %s", job.number, error)
         back = job.state is JobState.UNDOING
         if back and not job.error_code and error.code is not Code.NOT_FOUND:
-            # Rows break a constraint that was dropped and is to return (:mod:`f1server.schemachange.plan`).
+            # Rows break a constraint that was dropped and is to return (:mod:`f1server.schemachange.steps.plan`).
             text = f"it could not be taken back, so it went on: {error.message}"
             await owner.update(state=JobState.RUNNING, reorganised=0, error=text)
             return

@@ -29,7 +29,7 @@ from f1server.catalog.codec import decode_schema
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import Job, JobState, JobStore, Order
+from f1server.schemachange.jobs.jobs import Job, JobState, JobStore, Order
 from f1server.testing.changes import (
     CASES,
     COUNTER,

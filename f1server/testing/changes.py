@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import f1
 from f1common.errors import Code, F1Error
-from f1server.schemachange import purging, tablewalk, walk, walking
+from f1server.schemachange.work import purging, tablewalk, walk, walking
 
 __all__ = [
     "CASES",

@@ -11,10 +11,10 @@ import pytest
 
 import f1
 from f1server.catalog.leases import Leased, SchemaLeases
-from f1server.schemachange import states
-from f1server.schemachange.reorganiser import Reorganiser
-from f1server.schemachange.states import ElementClass, ElementState, FigureRow, Path, Step, Work
-from f1server.schemachange.tablewalk import TableWalks
+from f1server.schemachange.steps import states
+from f1server.schemachange.steps.states import ElementClass, ElementState, FigureRow, Path, Step, Work
+from f1server.schemachange.work.reorganiser import Reorganiser
+from f1server.schemachange.work.tablewalk import TableWalks
 from f1server.testing.change_worlds import ChangeScenario, ChangeStats, draw, run
 from scripts.quiet import quiet
 from spanstore.testing.checkers import CheckFailed

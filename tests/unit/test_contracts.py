@@ -31,7 +31,7 @@ FORBIDDEN = (
     ("f1common.ids", "spanstore.engine", "f1common imports none"),
     ("f1server.catalog.schema", "f1server.rows", "Layers of the database"),
     ("f1server.catalog.compile", "spanstore.client", "The schema is pure"),
-    ("f1server.schemachange.plan", "time", "The states of schema changes"),
+    ("f1server.schemachange.steps.plan", "time", "The states of schema changes"),
     ("spanstore.client.router", "f1server.catalog", "The storage tier"),
     ("f1server.dist.pool", "f1server.sql", "Layers of the database"),
     ("f1server.exec.engine", "f1server.dist", "Layers of the database"),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from f1server.schemachange.model.representation import EXISTS, Cell, Entry, Representation, rows_of, value_of
 from f1server.schemachange.model.schema import Element, Index, Reference, Schema, Table, Unique
-from f1server.schemachange.states import ElementState
+from f1server.schemachange.steps.states import ElementState
 
 __all__ = ["Clause", "Violation", "entry_of", "is_consistent", "is_honoured", "violations"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, product
 
-from f1server.schemachange.plan import Plan, Reorganisation
-from f1server.schemachange.states import Coverage, ElementState, Work
+from f1server.schemachange.steps.plan import Plan, Reorganisation
+from f1server.schemachange.steps.states import Coverage, ElementState, Work
 
 __all__ = ["L1", "L2", "COVERAGE", "LockSchema", "Phase", "Rules", "Schedule", "lost_updates", "phases"]
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from f1server.schemachange.model.consistency import entry_of
 from f1server.schemachange.model.representation import EXISTS, Cell, Entry, Key, Representation, rows_of, value_of
 from f1server.schemachange.model.schema import DEFAULT, Reference, Schema, Table
-from f1server.schemachange.states import ElementState
+from f1server.schemachange.steps.states import ElementState
 
 __all__ = ["Kind", "Operation", "apply", "query", "query_by_index"]
 

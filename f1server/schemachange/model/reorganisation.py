@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 from f1server.schemachange.model.consistency import entry_of, is_honoured
 from f1server.schemachange.model.representation import EXISTS, Cell, Entry, Representation, rows_of
 from f1server.schemachange.model.schema import DEFAULT, Element, Schema
-from f1server.schemachange.plan import Task
-from f1server.schemachange.states import Work
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
 
 __all__ = ["Row", "all_rows", "are_valid", "reorganise", "reorganise_row"]
 

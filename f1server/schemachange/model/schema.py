@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from f1server.schemachange.states import ElementClass, ElementState
+from f1server.schemachange.steps.states import ElementClass, ElementState
 
 __all__ = ["Column", "Element", "Index", "Reference", "Schema", "Structure", "Table", "Unique"]
 
@@ -75,7 +75,7 @@ class Structure:
 
     @cached_property
     def classes(self) -> Mapping[Element, ElementClass]:
-        """The class of every element, by which its transitions go (:mod:`f1server.schemachange.states`)."""
+        """The class of every element, by which its transitions go (:mod:`f1server.schemachange.steps.states`)."""
         found: dict[Element, ElementClass] = {}
         for table in self.tables:
             found[table.name, ""] = ElementClass.OPTIONAL

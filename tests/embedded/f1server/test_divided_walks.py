@@ -12,11 +12,11 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.versions import check_version
 from f1server.process import F1Process
-from f1server.schemachange import walkstore
-from f1server.schemachange.reorganiser import Reorganiser
-from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Walker
-from f1server.schemachange.walking import Walk, WalkKind
+from f1server.schemachange.work import walkstore
+from f1server.schemachange.work.reorganiser import Reorganiser
+from f1server.schemachange.work.throttle import ThrottleOptions
+from f1server.schemachange.work.walk import Walker
+from f1server.schemachange.work.walking import Walk, WalkKind
 from f1server.testing.database import Database, with_database
 from slavepool.walks import InPlaceWalks
 from spanstore.client import SpanClient
@@ -320,8 +320,8 @@ def test_what_is_dropped_is_removed_part_by_part_and_nothing_is_ever_an_orphan(
     monkeypatch: pytest.MonkeyPatch, what: str, slaves: int
 ) -> None:
     small_partitions(monkeypatch, rate=600)
-    monkeypatch.setattr("f1server.schemachange.purging._CHUNK", 5)
-    monkeypatch.setattr("f1server.schemachange.purging._HELD", 12)
+    monkeypatch.setattr("f1server.schemachange.work.purging._CHUNK", 5)
+    monkeypatch.setattr("f1server.schemachange.work.purging._HELD", 12)
     walks = Walks(monkeypatch)
 
     async def body(db: Database) -> None:
@@ -399,7 +399,7 @@ def test_a_change_far_above_the_size_of_a_commit_is_taken_back_in_chunks(monkeyp
             await db.conn.insert("R", {"A": a, "V": max(a, 1), "T": large})
         await db.conn.execute("DELETE FROM R WHERE A = 0")
         await db.conn.insert("R", {"A": 1_000, "V": 99, "T": ""})
-        monkeypatch.setattr("f1server.schemachange.purging._CHUNK", 20)
+        monkeypatch.setattr("f1server.schemachange.work.purging._CHUNK", 20)
         monkeypatch.setattr(SpanClient, "commit", measured)
         building = db.env.spawn(db.conn.execute("CREATE UNIQUE INDEX RV ON R (V) STORING (T)"))
         seen: list[pb.SchemaJob] = []

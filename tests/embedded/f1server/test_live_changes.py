@@ -15,8 +15,8 @@ import f1
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema
-from f1server.schemachange.jobs import Order
-from f1server.schemachange.walk import Walker
+from f1server.schemachange.jobs.jobs import Order
+from f1server.schemachange.work.walk import Walker
 from f1server.testing.database import Database, with_database
 
 BASE = "A INT64 NOT NULL, V INT64, PRIMARY KEY (A)"

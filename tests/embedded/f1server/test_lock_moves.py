@@ -9,7 +9,8 @@ import pytest
 import f1
 from f1.checking import check_database
 from f1common.errors import F1Error
-from f1server.schemachange import changes, diff, edits
+from f1server.schemachange.steps import diff, edits
+from f1server.schemachange.work import changes
 from f1server.testing.database import Database, with_database
 from tests.embedded.f1server.test_live_changes import deaf
 

@@ -11,7 +11,7 @@ from f1.session import Session
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import Job, JobStore
+from f1server.schemachange.jobs.jobs import Job, JobStore
 from f1server.testing.database import Database, with_database
 
 BASE = "CREATE TABLE R (A INT64 NOT NULL, V INT64, PRIMARY KEY (A))"

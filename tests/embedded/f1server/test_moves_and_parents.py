@@ -14,7 +14,7 @@ import f1
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema, Table
-from f1server.schemachange import moves
+from f1server.schemachange.steps import moves
 from f1server.testing.continuous import ContinuousCheck
 from f1server.testing.database import Database, with_database
 

@@ -15,7 +15,7 @@ from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
 from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.values import Value
-from f1server.schemachange.jobs import JobState, JobStore, Order
+from f1server.schemachange.jobs.jobs import JobState, JobStore, Order
 from f1server.testing.continuous import ContinuousCheck
 from f1server.testing.database import Database, with_database
 

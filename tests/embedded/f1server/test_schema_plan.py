@@ -8,7 +8,7 @@ import pytest
 from f1.planning import ChangePlan, plan_change
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
-from f1server.schemachange import planner, survey
+from f1server.schemachange.preview import planner, survey
 from f1server.testing.database import Database, with_database
 
 BASE = "A INT64 NOT NULL, V INT64, S STRING, PRIMARY KEY (A)"

@@ -13,11 +13,11 @@ from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import Schema
 from f1server.check.findings import Finding
 from f1server.rows.keys import index_key
-from f1server.schemachange import walk
-from f1server.schemachange.verification import Verifier
-from f1server.schemachange.walk import Walker
-from f1server.schemachange.walking import Walk
-from f1server.schemachange.walkstore import WalkStore
+from f1server.schemachange.work import walk
+from f1server.schemachange.work.verification import Verifier
+from f1server.schemachange.work.walk import Walker
+from f1server.schemachange.work.walking import Walk
+from f1server.schemachange.work.walkstore import WalkStore
 from f1server.testing.database import Database, with_database
 from spanstore.client import Write
 

@@ -17,10 +17,10 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.rows.entries import Entries
 from f1server.rows.keys import row_key
-from f1server.schemachange import walk, walking
-from f1server.schemachange.reorganiser import Reorganiser
-from f1server.schemachange.walk import Walker
-from f1server.schemachange.walking import Walk
+from f1server.schemachange.work import walk, walking
+from f1server.schemachange.work.reorganiser import Reorganiser
+from f1server.schemachange.work.walk import Walker
+from f1server.schemachange.work.walking import Walk
 from f1server.testing.database import Database, with_database
 from spanstore.client import NoNewer, placement
 from spanstore.runtime import wire as span_wire
@@ -250,7 +250,7 @@ def test_a_value_that_is_too_long_for_an_index_is_named_with_its_row(index: str)
 
 def test_two_rows_with_equal_values_in_different_groups_fail_a_unique_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each group, and each partition, has one of them; both are named, and nothing is left of the index."""
-    monkeypatch.setattr("f1server.schemachange.tablewalk.ROWS_EACH", 20)
+    monkeypatch.setattr("f1server.schemachange.work.tablewalk.ROWS_EACH", 20)
 
     async def body(db: Database) -> None:
         await db.conn.insert("R", [{"A": a, "V": 7 if a in (3, 150) else 1_000 + a} for a in range(200)])

@@ -5,9 +5,9 @@
 
 import pytest
 
-from f1server.schemachange import states
-from f1server.schemachange.jobs import JobState
-from f1server.schemachange.states import ElementClass, ElementState, FigureRow, Path, Step, Work
+from f1server.schemachange.jobs.jobs import JobState
+from f1server.schemachange.steps import states
+from f1server.schemachange.steps.states import ElementClass, ElementState, FigureRow, Path, Step, Work
 from f1server.testing.change_faults import Mode, Strike, run_point
 from f1server.testing.changes import CASES, LAYOUTS
 from spanstore.testing.checkers import CheckFailed

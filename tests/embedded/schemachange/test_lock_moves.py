@@ -16,10 +16,10 @@ import pytest
 from f1common.encoding.row import COMMIT_TS, THIS_VERSION, Cell
 from f1server.catalog.schema import Column, ColumnType, ElementState, Kind, LockColumn, Schema, Table
 from f1server.rows import locks
-from f1server.schemachange import diff, edits
-from f1server.schemachange.diff import Element, plan_steps
-from f1server.schemachange.plan import Task
-from f1server.schemachange.states import Work
+from f1server.schemachange.steps import diff, edits
+from f1server.schemachange.steps.diff import Element, plan_steps
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
 
 C, D, E = 2, 3, 4
 DEFAULT, L1, L2 = locks.DEFAULT_LOCK, 8, 9

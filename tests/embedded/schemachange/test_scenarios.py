@@ -14,7 +14,7 @@ import pytest
 import f1
 from f1common.errors import Code, F1Error
 from f1server.catalog.store import SchemaStore
-from f1server.schemachange.jobs import JobState, JobStore
+from f1server.schemachange.jobs.jobs import JobState, JobStore
 from f1server.testing.change_faults import between_writes
 from f1server.testing.change_worlds import VersionsAtWork
 from f1server.testing.changes import LAYOUTS, PROTO, Layout, small_batches

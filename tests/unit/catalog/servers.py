@@ -7,8 +7,8 @@ from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import JobStore
-from f1server.schemachange.states import Work
+from f1server.schemachange.jobs.jobs import JobStore
+from f1server.schemachange.steps.states import Work
 from spanstore.client import Write
 from spanstore.testing.sim.clocks import SimClock
 from tests.unit.catalog.fakes import FakeStorage

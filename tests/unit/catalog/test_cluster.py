@@ -10,7 +10,7 @@ from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.store import SchemaStore
 from f1server.schemachange.executor import SchemaChanges
-from f1server.schemachange.jobs import JobStore
+from f1server.schemachange.jobs.jobs import JobStore
 from spanstore.client import Write
 from spanstore.testing.cluster import SimCluster
 from spanstore.testing.sim import World, WorldConfig

@@ -26,9 +26,9 @@ from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DropDatabase
 from f1server.plan import statements
 from f1server.plan.statements import SchemaChangeStatement, parse
-from f1server.schemachange.diff import plan_steps
-from f1server.schemachange.edits import advance
-from f1server.schemachange.sources import Sources
+from f1server.schemachange.steps.diff import plan_steps
+from f1server.schemachange.steps.edits import advance
+from f1server.schemachange.steps.sources import Sources
 
 SECRET = "hunter2"
 VERIFIER = make_verifier(SECRET, b"0123456789abcdef", 4096).text()

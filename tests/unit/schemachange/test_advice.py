@@ -3,10 +3,10 @@
 import pytest
 
 from f1server.catalog.schema import Schema
-from f1server.schemachange.advice import advice
-from f1server.schemachange.jobs import Job
-from f1server.schemachange.planner import rows_per_s
-from f1server.schemachange.sources import Sources
+from f1server.schemachange.jobs.jobs import Job
+from f1server.schemachange.preview.advice import advice
+from f1server.schemachange.preview.planner import rows_per_s
+from f1server.schemachange.steps.sources import Sources
 from tests.unit.catalog.samples import after
 
 R = "CREATE TABLE R (A INT64 PRIMARY KEY, V INT64, S STRING, At TIMESTAMP DEFAULT now(), Day DATE)"

@@ -15,9 +15,9 @@ from f1server.catalog.compile import compile_sources
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import ElementState, Schema
-from f1server.schemachange import edits
-from f1server.schemachange.diff import plan_steps
-from f1server.schemachange.states import Work
+from f1server.schemachange.steps import edits
+from f1server.schemachange.steps.diff import plan_steps
+from f1server.schemachange.steps.states import Work
 from tests.unit.catalog.samples import ADWORDS, PROTO, PROTOS, adwords, after, ids
 
 ADS = adwords()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from f1server.schemachange import plan as planning
 from f1server.schemachange.model import operations as relational
 from f1server.schemachange.model import reorganisation
 from f1server.schemachange.model.consistency import is_consistent, violations
@@ -20,8 +19,9 @@ from f1server.schemachange.model.operations import Kind, Operation, apply
 from f1server.schemachange.model.reorganisation import all_rows, are_valid
 from f1server.schemachange.model.representation import Entry, Representation
 from f1server.schemachange.model.schema import Column, Element, Index, Reference, Schema, Structure, Table, Unique
-from f1server.schemachange.plan import Change, Reorganisation, SchemaVersion, plan
-from f1server.schemachange.states import ElementClass, ElementState, FigureRow
+from f1server.schemachange.steps import plan as planning
+from f1server.schemachange.steps.plan import Change, Reorganisation, SchemaVersion, plan
+from f1server.schemachange.steps.states import ElementClass, ElementState, FigureRow
 
 ABSENT, PUBLIC = ElementState.ABSENT, ElementState.PUBLIC
 

@@ -5,7 +5,7 @@ import re
 
 from f1common.errors import Code
 from f1server.catalog.schema import ElementState
-from f1server.schemachange.jobs import Order
+from f1server.schemachange.jobs.jobs import Order
 from tests.unit.catalog.test_leases import refused, sim
 
 

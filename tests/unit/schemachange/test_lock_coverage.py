@@ -3,8 +3,8 @@
 import pytest
 
 from f1server.schemachange.model.locks import COVERAGE, L1, L2, LockSchema, Phase, Rules, Schedule, lost_updates, phases
-from f1server.schemachange.plan import Change, plan
-from f1server.schemachange.states import Coverage, ElementClass, ElementState
+from f1server.schemachange.steps.plan import Change, plan
+from f1server.schemachange.steps.states import Coverage, ElementClass, ElementState
 
 ABSENT, PUBLIC = ElementState.ABSENT, ElementState.PUBLIC
 BOTH_STAY = LockSchema()

@@ -10,8 +10,8 @@ from f1server.schemachange.model.operations import Kind, Operation, apply, query
 from f1server.schemachange.model.reorganisation import all_rows, reorganise, reorganise_row
 from f1server.schemachange.model.representation import EXISTS, Cell, Entry, Representation
 from f1server.schemachange.model.schema import Column, Element, Index, Schema, Structure, Table
-from f1server.schemachange.plan import Change, Reorganisation, Task, plan
-from f1server.schemachange.states import PATHS, ElementClass, ElementState, Work, neighbours
+from f1server.schemachange.steps.plan import Change, Reorganisation, Task, plan
+from f1server.schemachange.steps.states import PATHS, ElementClass, ElementState, Work, neighbours
 from tests.unit.schemachange import structures
 
 ABSENT, DELETE_ONLY, WRITE_ONLY, PUBLIC = ElementState

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import Column, ColumnType, Kind, Schema, Table
-from f1server.schemachange.partitions import Partition, at_roots, divided
+from f1server.schemachange.work.partitions import Partition, at_roots, divided
 from spanstore.client import Segment, Sketch, TableCount
 
 SPAN = (b"\x10", b"\x20")

@@ -5,8 +5,17 @@ from itertools import pairwise
 import pytest
 
 from f1common.errors import Code, F1Error
-from f1server.schemachange.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
-from f1server.schemachange.states import PATHS, Coverage, ElementClass, ElementState, FigureRow, Work, neighbours, path
+from f1server.schemachange.steps.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
+from f1server.schemachange.steps.states import (
+    PATHS,
+    Coverage,
+    ElementClass,
+    ElementState,
+    FigureRow,
+    Work,
+    neighbours,
+    path,
+)
 
 A, D, W, P = ElementState.ABSENT, ElementState.DELETE_ONLY, ElementState.WRITE_ONLY, ElementState.PUBLIC
 OLD, BOTH, NEW = Coverage

@@ -5,9 +5,9 @@ import pytest
 from f1common.errors import Code, F1Error
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Schema
-from f1server.schemachange import edits
-from f1server.schemachange.diff import plan_steps
-from f1server.schemachange.sources import Sources
+from f1server.schemachange.steps import edits
+from f1server.schemachange.steps.diff import plan_steps
+from f1server.schemachange.steps.sources import Sources
 
 OLD = """
 CREATE TABLE Customer (Id INT64 PRIMARY KEY, Name STRING, Age INT64 CHECK (Age >= 0), UNIQUE (Name),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from f1server.schemachange.throttle import Figures, Throttle, ThrottleOptions
+from f1server.schemachange.work.throttle import Figures, Throttle, ThrottleOptions
 
 OPTIONS = ThrottleOptions(slowdown=0.05, min_rate=1_000, max_rate=40_000)
 BATCH = 100

@@ -22,11 +22,11 @@ from f1common.rpc.status import carries_error, error_from_rpc, error_from_wire
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.dist.pool import SlavePool
-from f1server.schemachange.dealing import Worker
-from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walk import Walker
-from f1server.schemachange.walking import Tell, Walk, WalkKind
-from f1server.schemachange.wire import walk_to_pb
+from f1server.schemachange.work.dealing import Worker
+from f1server.schemachange.work.throttle import ThrottleOptions
+from f1server.schemachange.work.walk import Walker
+from f1server.schemachange.work.walking import Tell, Walk, WalkKind
+from f1server.schemachange.work.wire import walk_to_pb
 
 __all__ = ["Here", "Workers", "leased_fence"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from f1common.errors import Code, F1Error
-from f1server.schemachange.jobs import OWNER_LEASE_US, Job, JobRow, JobState, JobStore, Order
+from f1server.schemachange.jobs.jobs import OWNER_LEASE_US, Job, JobRow, JobState, JobStore, Order
 from spanstore.client.values import Precondition
 
 __all__ = ["GaveUp", "Lost", "Owner", "Paused", "Turned"]

@@ -12,7 +12,7 @@ from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DropDatabase, SchemaStatement
 from f1server.catalog.tables import NewId
-from f1server.schemachange.moves import mirrored
+from f1server.schemachange.steps.moves import mirrored
 
 __all__ = ["FIRST_DRAFT_ID", "Sources"]
 

@@ -2,8 +2,8 @@
 
 At most one change of a database runs at a time: its row, ``(0, "schema_job", database)``, holds the schema before it
 and the schema that is wanted, both with all ids, so that anybody can go on with it at any moment
-(:func:`f1server.schemachange.diff.plan_steps` finds the next step from wherever the elements are). When it has ended
-its row moves to ``(0, "schema_job_log", database, number)``.
+(:func:`f1server.schemachange.steps.diff.plan_steps` finds the next step from wherever the elements are). When it has
+ended its row moves to ``(0, "schema_job_log", database, number)``.
 
 Ownership is a lease: the owner writes the row again and again, and whoever finds it older than the lease takes the job
 over by writing it. Every version of the schema that a job writes expects the row as its owner last wrote it, so an

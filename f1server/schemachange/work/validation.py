@@ -11,8 +11,8 @@ from f1server.rows.defaults import literal_value
 from f1server.rows.images import Image, describe_key
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Row, Value
-from f1server.schemachange.changes import Stored
-from f1server.schemachange.tablework import TableWork
+from f1server.schemachange.work.changes import Stored
+from f1server.schemachange.work.tablework import TableWork
 from spanstore.client import SpanClient
 
 __all__ = ["RowEvaluators", "filled_value", "fills_of", "validate"]

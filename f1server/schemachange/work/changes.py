@@ -16,7 +16,7 @@ from f1server.rows.locks import locks_carried_over, raised
 from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Row, Value
-from f1server.schemachange.tablework import TableWork
+from f1server.schemachange.work.tablework import TableWork
 from spanstore.client import ExpectAbsent, ExpectVersion, Transaction, Version, Write
 from spanstore.client.values import Precondition
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, ElementState, ForeignKey, Index, IndexPart, Schema, Table
 from f1server.catalog.tables import NewId, constraint_names, has_prefix_access
-from f1server.schemachange.edits import AddTable, Edit, ElementTo, Part, TableTo
-from f1server.schemachange.states import Work
+from f1server.schemachange.steps.edits import AddTable, Edit, ElementTo, Part, TableTo
+from f1server.schemachange.steps.states import Work
 
 __all__ = ["FORM", "FormMove", "Round", "Version", "is_move", "mirrored", "stages", "surveyed"]
 

@@ -14,17 +14,17 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema
 from f1server.rows.keys import table_span
 from f1server.rows.layout import LOCAL_INDEX_BASE
-from f1server.schemachange.dealing import Dealer, Worker
-from f1server.schemachange.diff import Element
-from f1server.schemachange.edits import Part
-from f1server.schemachange.partitions import Partition, at_roots, divided, path_of
-from f1server.schemachange.plan import Task
-from f1server.schemachange.progress import Watch
-from f1server.schemachange.purging import gone_codes, gone_tables
-from f1server.schemachange.tablework import TableWork, by_table, find
-from f1server.schemachange.verification import entries_span
-from f1server.schemachange.walking import Walk, WalkKind
-from f1server.schemachange.walkstore import Place, WalkState, WalkStore
+from f1server.schemachange.jobs.progress import Watch
+from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.edits import Part
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.work.dealing import Dealer, Worker
+from f1server.schemachange.work.partitions import Partition, at_roots, divided, path_of
+from f1server.schemachange.work.purging import gone_codes, gone_tables
+from f1server.schemachange.work.tablework import TableWork, by_table, find
+from f1server.schemachange.work.verification import entries_span
+from f1server.schemachange.work.walking import Walk, WalkKind
+from f1server.schemachange.work.walkstore import Place, WalkState, WalkStore
 from spanstore.client import KeyRange, SpanClient
 
 __all__ = ["Ground", "TableWalks", "rows_of", "to_purge", "to_verify"]
@@ -41,7 +41,7 @@ _REFRESH_S = 60.0
 class Ground:
     """What is walked over as a whole: keys of one range, for one purpose.
 
-    ``place`` says where it is noted how far the walk is (:data:`f1server.schemachange.walkstore.Place`).
+    ``place`` says where it is noted how far the walk is (:data:`f1server.schemachange.work.walkstore.Place`).
     """
 
     schema: Schema
@@ -121,7 +121,7 @@ class TableWalks:
         """Rows of a partition, about."""
 
     async def walk(self, ground: Ground, watch: Watch) -> None:
-        """Walk over all of it. Raises as :meth:`f1server.schemachange.walk.Walker.walk`."""
+        """Walk over all of it. Raises as :meth:`f1server.schemachange.work.walk.Walker.walk`."""
         snapshot = await self._snapshot(ground.span[0])
         parts = await self._partitions(ground)
         if len(parts) > 1 and watch.job:

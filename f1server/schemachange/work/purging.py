@@ -13,10 +13,10 @@ from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import Schema
 from f1server.rows.keys import split_row_key
 from f1server.rows.layout import LOCAL_INDEX_BASE
-from f1server.schemachange.diff import Element
-from f1server.schemachange.moves import FORM
-from f1server.schemachange.plan import Task
-from f1server.schemachange.walking import STORED_COLUMNS, Pace, Tell, Walk, paced
+from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.moves import FORM
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.work.walking import STORED_COLUMNS, Pace, Tell, Walk, paced
 from spanstore.client import KeyRange, SpanClient, Write
 
 __all__ = ["GONE_TABLES", "doomed", "gone_codes", "gone_tables", "purge"]

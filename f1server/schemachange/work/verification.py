@@ -24,12 +24,12 @@ from f1server.check.judge import Judge
 from f1server.check.rows import RowBatch
 from f1server.rows.keys import IndexLayout, index_layout, index_prefix, table_span
 from f1server.rows.layout import layout, of_schema
-from f1server.schemachange.diff import Element
-from f1server.schemachange.plan import Task
-from f1server.schemachange.states import Work
-from f1server.schemachange.tablework import TableWork
-from f1server.schemachange.validation import RowEvaluators
-from f1server.schemachange.walking import STORED_COLUMNS, Pace, Tell, Walk, WalkKind, paced
+from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
+from f1server.schemachange.work.tablework import TableWork
+from f1server.schemachange.work.validation import RowEvaluators
+from f1server.schemachange.work.walking import STORED_COLUMNS, Pace, Tell, Walk, WalkKind, paced
 from spanstore.client import KeyRange, SpanClient, TableRows
 
 __all__ = ["Verifier", "entries_span", "is_verified", "verified"]

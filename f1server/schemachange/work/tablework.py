@@ -7,11 +7,11 @@ from typing import Any
 from f1server.catalog.schema import Column, ForeignKey, Schema, Table
 from f1server.rows.keys import IndexLayout, index_layout
 from f1server.rows.mirrors import mirror_layout
-from f1server.schemachange.diff import Element
-from f1server.schemachange.edits import Part
-from f1server.schemachange.moves import FORM
-from f1server.schemachange.plan import Task
-from f1server.schemachange.states import Work
+from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.edits import Part
+from f1server.schemachange.steps.moves import FORM
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
 
 __all__ = ["TableWork", "by_table", "find"]
 

@@ -5,16 +5,16 @@ when every server has the version of the schema that is current, so every row th
 already. All of it may be done again: what is there is not written a second time.
 
 Each table is walked over once for everything that is filled and validated, by the rows of a snapshot that is taken now
-(:mod:`f1server.schemachange.walk`), and once more for what is removed. Rows and entries are written in small commits,
-so that no lock is held for longer than a batch takes. What is newer than the snapshot stays (the Thomas write rule of
-section 4.3); a column is filled where it is still missing, whatever the age of the row, since updates of other columns
-do not write it. No lock column is bumped by any of this, and no change history is written: for users, nothing has
+(:mod:`f1server.schemachange.work.walk`), and once more for what is removed. Rows and entries are written in small
+commits, so that no lock is held for longer than a batch takes. What is newer than the snapshot stays (the Thomas write
+rule of section 4.3); a column is filled where it is still missing, whatever the age of the row, since updates of other
+columns do not write it. No lock column is bumped by any of this, and no change history is written: for users, nothing has
 changed.
 
 Each batch commits under the lease of its server on the schema, as users' commits do. So an owner of a change that stood
 still while another one finished it, and while the next change dropped what this one made, leaves nothing behind.
 
-All of it is done as fast as users do not notice (:mod:`f1server.schemachange.throttle`).
+All of it is done as fast as users do not notice (:mod:`f1server.schemachange.work.throttle`).
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.dist.pool import SlavePool
 from f1server.rows.keys import split_row_key, table_span
-from f1server.schemachange.diff import Element
-from f1server.schemachange.pacing import Paced
-from f1server.schemachange.plan import Task
-from f1server.schemachange.progress import Watch
-from f1server.schemachange.states import Work
-from f1server.schemachange.tablewalk import TableWalks, rows_of, to_purge, to_verify
-from f1server.schemachange.tablework import by_table
-from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.validation import RowEvaluators
-from f1server.schemachange.verification import is_verified
-from f1server.schemachange.walk import Walker
-from f1server.schemachange.workers import Here, Workers, leased_fence
+from f1server.schemachange.jobs.progress import Watch
+from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
+from f1server.schemachange.work.pacing import Paced
+from f1server.schemachange.work.tablewalk import TableWalks, rows_of, to_purge, to_verify
+from f1server.schemachange.work.tablework import by_table
+from f1server.schemachange.work.throttle import ThrottleOptions
+from f1server.schemachange.work.validation import RowEvaluators
+from f1server.schemachange.work.verification import is_verified
+from f1server.schemachange.work.walk import Walker
+from f1server.schemachange.work.workers import Here, Workers, leased_fence
 from spanstore.client import KeyRange, SpanClient
 
 __all__ = ["Reorganiser", "RowEvaluators", "Watch"]

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from f1server.catalog.schema import Schema
-from f1server.schemachange.tablework import TableWork
+from f1server.schemachange.work.tablework import TableWork
 from spanstore.client import ScanColumn, ScanSource
 
 __all__ = ["STORED_COLUMNS", "Fence", "Pace", "Tell", "Walk", "WalkKind", "cut", "paced"]

@@ -4,14 +4,14 @@ from f1common.errors import Code, F1Error
 from f1common.pb import slave_pb2 as pb
 from f1server.catalog.schema import ElementState, Schema
 from f1server.dist.wire import schema_to_wire
-from f1server.schemachange.diff import Element
-from f1server.schemachange.edits import Part
-from f1server.schemachange.plan import Task
-from f1server.schemachange.purging import GONE_TABLES
-from f1server.schemachange.states import Work
-from f1server.schemachange.tablework import TableWork, by_table, find
-from f1server.schemachange.throttle import ThrottleOptions
-from f1server.schemachange.walking import Walk, WalkKind
+from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.edits import Part
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
+from f1server.schemachange.work.purging import GONE_TABLES
+from f1server.schemachange.work.tablework import TableWork, by_table, find
+from f1server.schemachange.work.throttle import ThrottleOptions
+from f1server.schemachange.work.walking import Walk, WalkKind
 
 __all__ = ["options_from_pb", "walk_from_pb", "walk_to_pb"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from f1common.errors import Code, F1Error
-from f1server.schemachange.states import Coverage, ElementClass, ElementState, FigureRow, Path, State, Work, path
+from f1server.schemachange.steps.states import Coverage, ElementClass, ElementState, FigureRow, Path, State, Work, path
 
 __all__ = ["Change", "Move", "Plan", "Reorganisation", "SchemaVersion", "Task", "plan"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from f1server.schemachange.throttle import Figures, Throttle, ThrottleOptions
+from f1server.schemachange.work.throttle import Figures, Throttle, ThrottleOptions
 from spanstore.client import SpanClient
 
 __all__ = ["Paced"]
@@ -13,7 +13,7 @@ _ASK_S = 0.25
 
 
 class Paced:
-    """A :class:`f1server.schemachange.walk.Pace` for all walks of one process together."""
+    """A :class:`f1server.schemachange.work.walk.Pace` for all walks of one process together."""
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from f1common.errors import Code, F1Error
-from f1server.schemachange.progress import Watch
-from f1server.schemachange.walking import Tell, Walk
+from f1server.schemachange.jobs.progress import Watch
+from f1server.schemachange.work.walking import Tell, Walk
 
 __all__ = ["PASSING", "Dealer", "Worker"]
 
@@ -46,7 +46,7 @@ class Worker(Protocol):
         """Is it in another process, which may die without this one?"""
 
     async def work(self, walk: Walk, tell: Tell) -> None:
-        """Do a walk. Raises as :meth:`f1server.schemachange.walk.Walker.walk`, UNAVAILABLE if the worker is gone."""
+        """Do a walk. Raises as that does on what is walked over, and UNAVAILABLE if the worker is gone."""
 
 
 @dataclass(slots=True)

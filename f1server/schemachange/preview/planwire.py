@@ -7,9 +7,9 @@ from f1common.pb import f1_pb2 as pb
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Schema
 from f1server.check.wire import plan_parts_to_pb, report_to_pb
-from f1server.schemachange.diff import Step
-from f1server.schemachange.planner import PlannedChange, Size
-from f1server.schemachange.survey import FINGERPRINT_BYTES, Only, Survey
+from f1server.schemachange.preview.planner import PlannedChange, Size
+from f1server.schemachange.preview.survey import FINGERPRINT_BYTES, Only, Survey
+from f1server.schemachange.steps.diff import Step
 
 __all__ = ["only_from_pb", "planned_to_pb", "survey_to_pb"]
 

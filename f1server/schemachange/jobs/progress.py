@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from f1common.clock import Clock
-from f1server.schemachange.ownership import Owner
+from f1server.schemachange.jobs.ownership import Owner
 
 __all__ = ["Progress", "Watch"]
 

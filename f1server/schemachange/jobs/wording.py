@@ -7,7 +7,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.rolestatements import GrantCreate, GrantOnTables, GrantRoles
 from f1server.catalog.statements import SchemaStatement
 from f1server.catalog.store import LeaseRow
-from f1server.schemachange.jobs import Job, JobState
+from f1server.schemachange.jobs.jobs import Job, JobState
 
 __all__ = ["awaited_of", "refuse_behind_paused", "title_of"]
 

@@ -28,11 +28,11 @@ from f1server.rows.defaults import literal_value
 from f1server.rows.images import Image, describe
 from f1server.rows.keys import index_layout, split_row_key
 from f1server.rows.values import Value
-from f1server.schemachange.diff import Element, Step
-from f1server.schemachange.moves import FORM, surveyed
-from f1server.schemachange.plan import Task
-from f1server.schemachange.states import Work
-from f1server.schemachange.validation import filled_value
+from f1server.schemachange.steps.diff import Element, Step
+from f1server.schemachange.steps.moves import FORM, surveyed
+from f1server.schemachange.steps.plan import Task
+from f1server.schemachange.steps.states import Work
+from f1server.schemachange.work.validation import filled_value
 
 __all__ = ["RowBehind", "Figures", "Probe", "Survey", "Surveyor", "Wanted", "probe_of"]
 

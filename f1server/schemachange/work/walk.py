@@ -27,11 +27,11 @@ from f1server.rows.keys import IndexLayout
 from f1server.rows.layout import layout
 from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Value
-from f1server.schemachange.changes import Changes, Fills, Stored, change_under_locks, entry_keys, stored_row
-from f1server.schemachange.purging import purge
-from f1server.schemachange.validation import RowEvaluators, fills_of, validate
-from f1server.schemachange.verification import Verifier
-from f1server.schemachange.walking import STORED_COLUMNS, Fence, Pace, Tell, Walk, WalkKind, cut, paced
+from f1server.schemachange.work.changes import Changes, Fills, Stored, change_under_locks, entry_keys, stored_row
+from f1server.schemachange.work.purging import purge
+from f1server.schemachange.work.validation import RowEvaluators, fills_of, validate
+from f1server.schemachange.work.verification import Verifier
+from f1server.schemachange.work.walking import STORED_COLUMNS, Fence, Pace, Tell, Walk, WalkKind, cut, paced
 from spanstore.client import KeyRange, NoNewer, SpanClient, TableRows, Transaction, Write
 from spanstore.client.values import Precondition
 

@@ -1,8 +1,8 @@
 """From one schema to another: which elements come, go and change, and the versions of the schema in which they do.
 
-The order of states is figure 3 of the schema-change paper (:mod:`f1server.schemachange.states`); here it is applied to
-real elements. A change is planned anew from whatever states its elements have reached, so a change that was cut short
-goes on, or goes back, by the same function.
+The order of states is figure 3 of the schema-change paper (:mod:`f1server.schemachange.steps.states`); here it is
+applied to real elements. A change is planned anew from whatever states its elements have reached, so a change that
+was cut short goes on, or goes back, by the same function.
 
 Some constraints need two rounds. A constraint over columns that are only coming, such as NOT NULL without a default,
 cannot be enforced before servers can set these columns: it comes in a round of its own, after them. A constraint over
@@ -27,7 +27,7 @@ from f1server.catalog.expressions import column_references
 from f1server.catalog.roles import names_of
 from f1server.catalog.schema import Check, Column, ColumnType, ElementState, ForeignKey, Kind, Schema, Table
 from f1server.rows.locks import DEFAULT_LOCK, coverage
-from f1server.schemachange.edits import (
+from f1server.schemachange.steps.edits import (
     AddElement,
     AddTable,
     CoverageTo,
@@ -44,9 +44,9 @@ from f1server.schemachange.edits import (
     TableTo,
     options,
 )
-from f1server.schemachange.moves import FORM, Round, Version, is_move, stages
-from f1server.schemachange.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
-from f1server.schemachange.states import Coverage, ElementClass, State, Work
+from f1server.schemachange.steps.moves import FORM, Round, Version, is_move, stages
+from f1server.schemachange.steps.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
+from f1server.schemachange.steps.states import Coverage, ElementClass, State, Work
 
 __all__ = ["Element", "Step", "plan_steps", "summary"]
 

@@ -14,12 +14,12 @@ from f1server.check.checker import Checker
 from f1server.check.parts import Part, PartKind, divided
 from f1server.rows.keys import table_span
 from f1server.rows.layout import layout
-from f1server.schemachange.advice import advice
-from f1server.schemachange.diff import Step, plan_steps
-from f1server.schemachange.edits import advance
-from f1server.schemachange.jobs import Job, JobStore
-from f1server.schemachange.sources import Sources
-from f1server.schemachange.survey import Only, Probe, Survey, Surveyor, probe_of
+from f1server.schemachange.jobs.jobs import Job, JobStore
+from f1server.schemachange.preview.advice import advice
+from f1server.schemachange.preview.survey import Only, Probe, Survey, Surveyor, probe_of
+from f1server.schemachange.steps.diff import Step, plan_steps
+from f1server.schemachange.steps.edits import advance
+from f1server.schemachange.steps.sources import Sources
 from spanstore.client import KeyRange, SpanClient
 
 __all__ = ["Files", "PlannedChange", "SchemaPlanner", "Size", "rows_per_s"]

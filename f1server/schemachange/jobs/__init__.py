@@ -1,0 +1,1 @@
+"""What is wanted, durably: jobs, who owns them, and what is told of how far they are."""
