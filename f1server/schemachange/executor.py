@@ -33,13 +33,13 @@ from f1server.catalog.tables import NewId
 from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Owner, Paused, Turned
 from f1server.schemachange.jobs.progress import Progress, Watch
+from f1server.schemachange.jobs.wording import awaited_of, refuse_behind_paused, title_of
 from f1server.schemachange.steps.diff import Element, Step, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
 from f1server.schemachange.steps.moves import mirrored
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.sources import Sources
 from f1server.schemachange.steps.states import Work
-from f1server.schemachange.jobs.wording import awaited_of, refuse_behind_paused, title_of
 from f1server.schemachange.work.dealing import PASSING
 from spanstore.client import Write
 

@@ -4,12 +4,12 @@ It fills what old rows lack, sees that they honour new constraints, and removes 
 when every server has the version of the schema that is current, so every row that is written meanwhile is right
 already. All of it may be done again: what is there is not written a second time.
 
-Each table is walked over once for everything that is filled and validated, by the rows of a snapshot that is taken now
-(:mod:`f1server.schemachange.work.walk`), and once more for what is removed. Rows and entries are written in small
-commits, so that no lock is held for longer than a batch takes. What is newer than the snapshot stays (the Thomas write
-rule of section 4.3); a column is filled where it is still missing, whatever the age of the row, since updates of other
-columns do not write it. No lock column is bumped by any of this, and no change history is written: for users, nothing has
-changed.
+Each table is walked over once for everything that is filled and validated, by the rows of a snapshot that is taken
+now (:mod:`f1server.schemachange.work.walk`), and once more for what is removed. Rows and entries are written in small
+commits, so that no lock is held for longer than a batch takes. What is newer than the snapshot stays (the Thomas
+write rule of section 4.3); a column is filled where it is still missing, whatever the age of the row, since updates
+of other columns do not write it. No lock column is bumped by any of this, and no change history is written: for
+users, nothing has changed.
 
 Each batch commits under the lease of its server on the schema, as users' commits do. So an owner of a change that stood
 still while another one finished it, and while the next change dropped what this one made, leaves nothing behind.
