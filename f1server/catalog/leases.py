@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error, check
@@ -154,7 +155,8 @@ class SchemaLeases:
         self._patience_s = lease_ms / 1_000 / 8
         """How long one copy of the schema is waited for: all of them are asked before half of a lease is over."""
         self._held: dict[str, _Held] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held while a database's lease is taken; nothing stays of names that somebody has made up."""
         self._by_task: dict[asyncio.Task[Any], list[tuple[_Held, int]]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -270,7 +272,8 @@ class SchemaLeases:
     async def _acquire(self, database: str, reason: _Reason) -> _Held:
         if self._closed:
             raise F1Error(Code.UNAVAILABLE, "this server is stopping; ask another one")
-        async with self._locks.setdefault(database, asyncio.Lock()):
+        lock = self._locks.setdefault(database, asyncio.Lock())
+        async with lock:
             held = self._held.get(database)
             valid = held is not None and self._clock.sample().tt.latest < held.lease_end
             try:

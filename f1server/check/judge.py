@@ -7,6 +7,7 @@ A schema change judges what it has filled and validated by the same code as ``f1
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import TypeVar
 
 from f1common.errors import F1Error
@@ -15,13 +16,14 @@ from f1server.check.entries import EntryBatch, StoredKey
 from f1server.check.findings import Example, Finding, Kind
 from f1server.check.rows import CheckedRow, RowBatch
 from f1server.rows.planner import CheckEvaluator
-from spanstore.client import SpanClient, Version
+from spanstore.client import STORED_COLUMNS, KeyRange, SpanClient, Version
 
 __all__ = ["Judge"]
 
 T = TypeVar("T")
 
 _READ_AT_ONCE = 1_000
+_READ_S = 30.0
 
 
 class Judge:
@@ -32,11 +34,17 @@ class Judge:
         client: SpanClient,
         evaluate: Callable[[Schema], CheckEvaluator],
         executor: ThreadPoolExecutor | None = None,
+        *,
+        in_bulk: bool = False,
     ) -> None:
-        """``evaluate`` gives the evaluator of CHECK constraints; ``executor``: where rows are decoded, None: here."""
+        """``evaluate`` gives the evaluator of CHECK constraints; ``executor``: where rows are decoded, None: here.
+
+        ``in_bulk``: keys are looked up by the processes that scan for the client, not by the spanservers themselves.
+        """
         self._client = client
         self._evaluate = evaluate
         self._executor = executor
+        self._look_up = self._scanned if in_bulk else self._versions
 
     async def rows(
         self, schema: Schema, root: Table, lineage: list[bytes], keys: Sequence[StoredKey], timestamp: int
@@ -83,9 +91,26 @@ class Judge:
         wanted = sorted(keys)
         found: dict[bytes, Version | None] = {}
         for start in range(0, len(wanted), _READ_AT_ONCE):
-            some = wanted[start : start + _READ_AT_ONCE]
-            result = await self._client.read(some, timestamp=timestamp, anywhere=True, timeout_s=30.0)
-            found.update(zip(some, result.versions, strict=True))
+            found |= await self._look_up(wanted[start : start + _READ_AT_ONCE], timestamp)
+        return found
+
+    async def _versions(self, keys: list[bytes], timestamp: int) -> dict[bytes, Version | None]:
+        result = await self._client.read(keys, timestamp=timestamp, anywhere=True, timeout_s=_READ_S)
+        return dict(zip(keys, result.versions, strict=True))
+
+    async def _scanned(self, keys: list[bytes], timestamp: int) -> dict[bytes, Version | None]:
+        found: dict[bytes, Version | None] = dict.fromkeys(keys)
+        scan = self._client.scan(
+            [KeyRange(key, key + b"\x00") for key in keys],
+            STORED_COLUMNS,
+            timestamp=timestamp,
+            anywhere=True,
+            timeout_s=_READ_S,
+        )
+        async with aclosing(aiter(scan)) as batches:
+            async for batch in batches:
+                columns = (column.to_pylist() for column in batch.columns)
+                found.update((key, Version(ts, value)) for key, ts, value in zip(*columns, strict=True))
         return found
 
     async def beside(self, work: Callable[[], T]) -> T:

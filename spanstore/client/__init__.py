@@ -3,7 +3,15 @@
 from spanstore.client.client import SpanClient
 from spanstore.client.foreground import ForegroundLoad
 from spanstore.client.pinning import Pins
-from spanstore.client.scanning import Scan, ScanColumn, ScanOperator, ScanPredicate, ScanSource, TableRows
+from spanstore.client.scanning import (
+    STORED_COLUMNS,
+    Scan,
+    ScanColumn,
+    ScanOperator,
+    ScanPredicate,
+    ScanSource,
+    TableRows,
+)
 from spanstore.client.sketching import Segment, Sketch, TableCount
 from spanstore.client.transaction import Transaction
 from spanstore.client.values import (
@@ -23,6 +31,7 @@ from spanstore.client.values import (
 from spanstore.placement.pins import Pin
 
 __all__ = [
+    "STORED_COLUMNS",
     "CommitId",
     "Decision",
     "ExpectAbsent",

@@ -70,6 +70,14 @@ class ScanColumn:
     number: int = 0
 
 
+STORED_COLUMNS = (
+    ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
+    ScanColumn("ts", "INT64", ScanSource.VERSION_TS),
+    ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
+)
+"""Rows as they are stored, with the timestamps of their commits."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScanPredicate:
     """A test of the column at position ``column`` with constants of its type."""

@@ -478,6 +478,9 @@ def _relies_on(table: Table) -> set[int]:
 # ------------------------------------------------------------------ what cannot be done
 
 
+_MOVE = "move it by ALTER TABLE ... SET PRIMARY KEY, in a statement of its own"
+
+
 def _reasons(old: Schema, new: Schema) -> list[str]:
     reasons: list[str] = []
     for table in new.tables:
@@ -494,9 +497,9 @@ def _table_reasons(before: Table, after: Table) -> list[str]:
     reasons: list[str] = []
     name = after.name
     if before.parent_id != after.parent_id:
-        reasons.append(f"{name} would have another parent; make a new table and copy the rows")
+        reasons.append(f"{name} would have another parent; {_MOVE}")
     if before.key_column_ids != after.key_column_ids:
-        reasons.append(f"{name} would have another primary key; make a new table and copy the rows")
+        reasons.append(f"{name} would have another primary key; {_MOVE}")
     for column in after.columns:
         known = before.by_id.get(column.id)
         if known is not None and not _widens(known.type, column.type):

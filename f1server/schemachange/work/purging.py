@@ -16,8 +16,8 @@ from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.steps.diff import Element
 from f1server.schemachange.steps.moves import FORM
 from f1server.schemachange.steps.plan import Task
-from f1server.schemachange.work.walking import STORED_COLUMNS, Pace, Tell, Walk, paced
-from spanstore.client import KeyRange, SpanClient, Write
+from f1server.schemachange.work.walking import Pace, Tell, Walk, paced
+from spanstore.client import STORED_COLUMNS, KeyRange, SpanClient, Write
 
 __all__ = ["GONE_TABLES", "doomed", "gone_codes", "gone_tables", "purge"]
 

@@ -29,8 +29,8 @@ from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.tablework import TableWork
 from f1server.schemachange.work.validation import RowEvaluators
-from f1server.schemachange.work.walking import STORED_COLUMNS, Pace, Tell, Walk, WalkKind, paced
-from spanstore.client import KeyRange, SpanClient, TableRows
+from f1server.schemachange.work.walking import Pace, Tell, Walk, WalkKind, paced
+from spanstore.client import STORED_COLUMNS, KeyRange, SpanClient, TableRows
 
 __all__ = ["Verifier", "entries_span", "is_verified", "verified"]
 
@@ -100,7 +100,7 @@ class Verifier:
     ) -> None:
         """``evaluators`` is asked when there are CHECK constraints."""
         self._client = client
-        self._judge = Judge(client, lambda schema: evaluators().checks(schema))
+        self._judge = Judge(client, lambda schema: evaluators().checks(schema), in_bulk=True)
         self._pace = pace
         self._sleep = sleep
 

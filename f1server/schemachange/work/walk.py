@@ -31,8 +31,8 @@ from f1server.schemachange.work.changes import Changes, Fills, Stored, change_un
 from f1server.schemachange.work.purging import purge
 from f1server.schemachange.work.validation import RowEvaluators, fills_of, validate
 from f1server.schemachange.work.verification import Verifier
-from f1server.schemachange.work.walking import STORED_COLUMNS, Fence, Pace, Tell, Walk, WalkKind, cut, paced
-from spanstore.client import KeyRange, NoNewer, SpanClient, TableRows, Transaction, Write
+from f1server.schemachange.work.walking import Fence, Pace, Tell, Walk, WalkKind, cut, paced
+from spanstore.client import STORED_COLUMNS, KeyRange, NoNewer, SpanClient, TableRows, Transaction, Write
 from spanstore.client.values import Precondition
 
 __all__ = ["Walker"]

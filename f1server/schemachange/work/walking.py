@@ -8,20 +8,14 @@ from typing import Protocol, TypeVar
 
 from f1server.catalog.schema import Schema
 from f1server.schemachange.work.tablework import TableWork
-from spanstore.client import ScanColumn, ScanSource
 
-__all__ = ["STORED_COLUMNS", "Fence", "Pace", "Tell", "Walk", "WalkKind", "cut", "paced"]
+__all__ = ["Fence", "Pace", "Tell", "Walk", "WalkKind", "cut", "paced"]
 
 Fence = Callable[[], AbstractAsyncContextManager[Callable[[], int]]]
 """Entered for each commit: gives what tells the latest timestamp that it may have. Raises ABORTED if it may not be."""
 
 T = TypeVar("T")
 
-STORED_COLUMNS = (
-    ScanColumn("key", "BYTES", ScanSource.RAW_KEY),
-    ScanColumn("ts", "INT64", ScanSource.VERSION_TS),
-    ScanColumn("value", "BYTES", ScanSource.RAW_VALUE),
-)
 _COMMIT_ROWS = 500
 _COMMIT_BYTES = 1 << 20
 
