@@ -32,6 +32,8 @@ FORBIDDEN = (
     ("f1server.catalog.schema", "f1server.rows", "Layers of the database"),
     ("f1server.catalog.compile", "spanstore.client", "The schema is pure"),
     ("f1server.schemachange.steps.plan", "time", "The states of schema changes"),
+    ("f1server.schemachange.steps.plan", "f1server.schemachange.work", "Schema changes"),
+    ("f1server.schemachange.jobs.jobs", "f1server.schemachange.executor", "Schema changes"),
     ("spanstore.client.router", "f1server.catalog", "The storage tier"),
     ("f1server.dist.pool", "f1server.sql", "Layers of the database"),
     ("f1server.exec.engine", "f1server.dist", "Layers of the database"),
@@ -84,6 +86,8 @@ def skeleton(root: Path, imports: list[tuple[str, str]]) -> None:
     (root / "pyproject.toml").write_text(settings[settings.index("[tool.importlinter]") :])
     contracts = tomllib.loads(settings)["tool"]["importlinter"]["contracts"]
     named = set(re.findall(r"[\w.]+", repr(contracts))) | {name for pair in imports for name in pair}
+    # With containers, layers are named as they are called within.
+    named |= {f"{c}.{layer}" for item in contracts for c in item.get("containers", ()) for layer in item["layers"]}
     for name in sorted(named):
         if name.split(".")[0] not in OURS:
             continue
