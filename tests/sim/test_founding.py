@@ -70,7 +70,12 @@ async def found_and_use(world: World) -> tuple[int, list[str]]:
     return number, list((await GroupAdmin(client).members(number)).voters)
 
 
-@pytest.mark.parametrize("seed", range(3))
+def seeds(count: int) -> list[Any]:
+    """The first one always, the others in the long tests."""
+    return [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, count))]
+
+
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_group_is_founded_and_gets_a_table_under_load(seed: int) -> None:
     number, voters = run_sim(found_and_use, seed)
     assert number == 3
@@ -116,7 +121,7 @@ async def killed_meanwhile(world: World) -> int:
     return await load.check()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))])
+@pytest.mark.parametrize("seed", seeds(20))
 def test_whoever_dies_the_group_is_founded_once(seed: int) -> None:
     assert run_sim(killed_meanwhile, seed) > 50
 
@@ -152,7 +157,7 @@ async def a_founder_is_away(world: World) -> None:
     await load.check()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_server_that_was_down_has_its_replica_later_if_it_is_still_its_own(seed: int) -> None:
     run_sim(a_founder_is_away, seed)
 
@@ -188,7 +193,7 @@ async def lose_a_founders_disk(world: World) -> bytes | None:
     return seen
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_founder_that_lost_its_disk_does_not_found_again(seed: int) -> None:
     assert run_sim(lose_a_founders_disk, seed) is None
 
@@ -269,7 +274,7 @@ async def two_at_once(world: World) -> list[int]:
     return list(await asyncio.gather(*(create_group(c, name) for c, name in zip(clients, names, strict=True))))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_several_at_once_get_numbers_of_their_own(seed: int) -> None:
     one, again, two, three = run_sim(two_at_once, seed)
     assert one == again and {one, two, three} == {3, 4, 5}
@@ -356,7 +361,7 @@ async def below_safe_time(world: World) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_nothing_is_safe_that_a_group_may_commit_below_which_the_client_has_not_heard_of(seed: int) -> None:
     assert run_sim(below_safe_time, seed) == []
 
@@ -397,7 +402,7 @@ async def prepared_for_long(world: World) -> list[bytes | None]:
     return (await client.read([ONE, TWO], timeout_s=30.0)).values()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_an_outcome_is_kept_for_a_participant_that_was_founded_later(seed: int) -> None:
     assert run_sim(prepared_for_long, seed) == [b"new", b"new"]
 

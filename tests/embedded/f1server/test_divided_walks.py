@@ -314,7 +314,7 @@ async def family(db: Database) -> None:
     await db.conn.insert("C", [{"A": a, "B": b, "V": a * b} for a in range(60) for b in range(3)])
 
 
-@pytest.mark.parametrize("slaves", [0, 2])
+@pytest.mark.parametrize("slaves", [pytest.param(0, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("what", ["DROP TABLE P CASCADE", "DROP INDEX CV", "ALTER TABLE C DROP COLUMN V CASCADE"])
 def test_what_is_dropped_is_removed_part_by_part_and_nothing_is_ever_an_orphan(
     monkeypatch: pytest.MonkeyPatch, what: str, slaves: int

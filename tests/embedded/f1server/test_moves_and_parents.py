@@ -196,8 +196,8 @@ def test_no_row_is_lost_and_none_loses_its_parent(into: bool, action: str) -> No
     assert user.refused
 
 
-@pytest.mark.parametrize("action", ["CASCADE", "NO ACTION"])
-@pytest.mark.parametrize("into", [True, False], ids=["into", "out"])
+@pytest.mark.parametrize("action", ["CASCADE", pytest.param("NO ACTION", marks=pytest.mark.long)])
+@pytest.mark.parametrize("into", [True, pytest.param(False, marks=pytest.mark.long)], ids=["into", "out"])
 def test_without_the_foreign_keys_of_the_meantime_rows_lose_their_parents(
     monkeypatch: pytest.MonkeyPatch, into: bool, action: str
 ) -> None:
