@@ -1,6 +1,7 @@
 """Answers a query that only picks columns of the rows at a key, below a prefix of one, or in a range of keys, without
 DuckDB, which takes longer to be asked than a few rows take to be read."""
 
+from f1server.history.table import is_history_table
 from f1server.plan.planning import Planning, TablePlan
 from f1server.plan.rules.limit import is_key_order
 from f1server.plan.scans import Direct, PredicateOp
@@ -13,6 +14,8 @@ def apply(planning: Planning) -> None:
     if shape.picks is None or len(planning.tables) != 1:
         return
     plan = planning.tables[0]
+    if is_history_table(plan.table):
+        return  # its rows are made of what whole roots have seen, and come in no order: conditions are tested again
     if shape.simple and _is_prefix(planning, plan):
         planning.point = True
     elif _is_range(planning, plan):

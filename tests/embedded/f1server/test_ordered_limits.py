@@ -201,3 +201,21 @@ def test_a_row_that_a_wide_range_looked_at_is_a_conflict(monkeypatch: pytest.Mon
         assert lost.value.code is Code.ABORTED
 
     with_database(body, *DDL)
+
+
+def test_conditions_on_the_change_history_are_tested_row_by_row() -> None:
+    """Its rows are made from whole roots: a scan gives more of them than the spans of its key say, in no order."""
+
+    async def body(db: Database) -> None:
+        for v in range(4):
+            await db.conn.execute(f"UPSERT INTO Root (A, S, V) VALUES (1, 's', {v})")
+        history = "SELECT commit_ts, kind, A FROM ChangeHistory_Root"
+        times = [row[0] for row in await db.rows(f"{history} ORDER BY A, commit_ts")]
+        assert len(times) == 4 and times == sorted(times)
+        for way, wanted in (("", times[2:]), (" DESC", times[:1:-1])):
+            sql = f"{history} WHERE A = 1 AND commit_ts >= ? ORDER BY A{way}, commit_ts{way}"
+            assert [row[0] for row in await db.rows(sql, times[2])] == wanted
+        assert [row[0] for row in await db.rows(f"{history} WHERE A = 1 AND commit_ts = ?", times[1])] == [times[1]]
+        assert [row[0] for row in await db.rows(f"{history} WHERE A = 1 ORDER BY A, commit_ts LIMIT 2")] == times[:2]
+
+    with_database(body, *DDL)
