@@ -161,7 +161,8 @@ def revision(root: Path) -> str:
     changes = hashlib.sha256(git("diff", "--binary", "HEAD"))
     new_files = [name for name in git("ls-files", "-z", "--others", "--exclude-standard").split(b"\0") if name]
     for name in sorted(new_files):
-        changes.update(name + b"\0" + (root / os.fsdecode(name)).read_bytes())
+        path = root / os.fsdecode(name)
+        changes.update(name + b"\0" + (path.read_bytes() if path.is_file() else b""))
     clean = hashlib.sha256().digest() == changes.digest()
     return commit if clean else f"{commit}-{changes.hexdigest()[:12]}"
 

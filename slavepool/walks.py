@@ -19,6 +19,7 @@ from f1common.rpc.versions import check_version
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
 from f1server.schemachange.work.pacing import Paced
+from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.walk import Walker
 from f1server.schemachange.work.walking import Walk
@@ -29,7 +30,7 @@ from spanstore.client import SpanClient
 
 __all__ = ["InPlaceWalks"]
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 4
 _TELL_S = 0.25
 _MEMORY_MB = 128
 
@@ -84,7 +85,7 @@ class InPlaceWalks:
         if first is END_OF_STREAM:
             return
         start: pb.StartWalk = first.start
-        check_version("the f1server", start.protocol_version, PROTOCOL_VERSION, reach=1)
+        check_version("the f1server", start.protocol_version, PROTOCOL_VERSION, reach=3)
         walk = walk_from_pb(start, self._schemas.get(start.schema, start.schema_commit_ts))
         self._pace.adjust(options_from_pb(start))
         fence = _Fenced(self._clock, start.fence_ts)
@@ -126,11 +127,11 @@ class _Session:
         self._rows += rows
         self._bytes += size
 
-    async def work(self, walk: Callable[[], Awaitable[None]]) -> None:
+    async def work(self, walk: Callable[[], Awaitable[Sums]]) -> None:
         """Do the walk, and remember how it ended."""
         try:
-            await walk()
-            self._ended = pb.ReorganiseReply(done=True)
+            sums = [pb.EntrySum(index_id=i, count=s.count, total=s.total) for i, s in (await walk()).items()]
+            self._ended = pb.ReorganiseReply(done=True, sums=sums)
         except Exception as error:
             self._ended = pb.ReorganiseReply(
                 error=types_pb2.Error(**error_to_wire(error_from_exception(error))._asdict())

@@ -24,10 +24,14 @@ class StartWalk(_message.Message):
         VERIFY_ROWS: _ClassVar[StartWalk.Kind]
         VERIFY_ENTRIES: _ClassVar[StartWalk.Kind]
         PURGE: _ClassVar[StartWalk.Kind]
+        SUM_ROWS: _ClassVar[StartWalk.Kind]
+        SUM_ENTRIES: _ClassVar[StartWalk.Kind]
     CHANGE: StartWalk.Kind
     VERIFY_ROWS: StartWalk.Kind
     VERIFY_ENTRIES: StartWalk.Kind
     PURGE: StartWalk.Kind
+    SUM_ROWS: StartWalk.Kind
+    SUM_ENTRIES: StartWalk.Kind
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
@@ -71,16 +75,28 @@ class WalkTask(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., table_id: _Optional[int] = ..., id: _Optional[int] = ..., name: _Optional[str] = ..., lock: _Optional[int] = ..., work: _Optional[str] = ...) -> None: ...
 
 class ReorganiseReply(_message.Message):
-    __slots__ = ("rows", "bytes", "done", "error")
+    __slots__ = ("rows", "bytes", "done", "error", "sums")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
     rows: int
     bytes: int
     done: bool
     error: _types_pb2.Error
-    def __init__(self, rows: _Optional[int] = ..., bytes: _Optional[int] = ..., done: _Optional[bool] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...
+    sums: _containers.RepeatedCompositeFieldContainer[EntrySum]
+    def __init__(self, rows: _Optional[int] = ..., bytes: _Optional[int] = ..., done: _Optional[bool] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., sums: _Optional[_Iterable[_Union[EntrySum, _Mapping]]] = ...) -> None: ...
+
+class EntrySum(_message.Message):
+    __slots__ = ("index_id", "count", "total")
+    INDEX_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    index_id: int
+    count: int
+    total: int
+    def __init__(self, index_id: _Optional[int] = ..., count: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class RunRequest(_message.Message):
     __slots__ = ("start", "go", "credit_bytes")

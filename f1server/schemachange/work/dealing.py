@@ -14,6 +14,7 @@ from typing import Protocol
 
 from f1common.errors import Code, F1Error
 from f1server.schemachange.jobs.progress import Watch
+from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.walking import Tell, Walk
 
 __all__ = ["PASSING", "Dealer", "Worker"]
@@ -45,8 +46,8 @@ class Worker(Protocol):
     def elsewhere(self) -> bool:
         """Is it in another process, which may die without this one?"""
 
-    async def work(self, walk: Walk, tell: Tell) -> None:
-        """Do a walk. Raises as that does on what is walked over, and UNAVAILABLE if the worker is gone."""
+    async def work(self, walk: Walk, tell: Tell) -> Sums:
+        """Do a walk; return what was added up. Raises as that does, and UNAVAILABLE if the worker is gone."""
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class _Given:
 
     number: int
     worker: Worker
-    task: asyncio.Task[None]
+    task: asyncio.Task[Sums]
     told: list[int]
 
 
@@ -66,10 +67,10 @@ class Dealer:
         self,
         workers: Callable[[], Mapping[str, Worker]],
         watch: Watch,
-        done: Callable[[int, int, int], Awaitable[None]],
+        done: Callable[[int, int, int, Sums], Awaitable[None]],
         now_s: Callable[[], float],
     ) -> None:
-        """``workers`` tells who there is, by name; ``done`` is told of a partition, with its rows and bytes."""
+        """``workers`` tells who there is, by name; ``done`` is told of a partition, with its rows, bytes, sums."""
         self._workers = workers
         self._watch = watch
         self._done = done
@@ -108,19 +109,19 @@ class Dealer:
                 task = asyncio.create_task(self._work(worker, walks[number], told), name=f"walk {number}")
                 self._given[name] = _Given(number, worker, task, told)
 
-    async def _work(self, worker: Worker, walk: Walk, told: list[int]) -> None:
+    async def _work(self, worker: Worker, walk: Walk, told: list[int]) -> Sums:
         async def tell(rows: int, size: int) -> None:
             told[0] += rows
             told[1] += size
             await self._watch(rows, size)
 
-        await worker.work(walk, tell)
+        return await worker.work(walk, tell)
 
     async def _ended(self, name: str, given: _Given, left: deque[int]) -> None:
         """Take in how the work on a partition ended. Raises its error if nobody else is to try."""
         rows, size = given.told
         try:
-            given.task.result()
+            sums = given.task.result()
         except F1Error as error:
             tries = self._tries[given.number] = self._tries.get(given.number, 0) + 1
             passing = error.code in PASSING or error.ambiguous
@@ -131,4 +132,4 @@ class Dealer:
             left.appendleft(given.number)
             await self._watch(-rows, -size)
         else:
-            await self._done(given.number, rows, size)
+            await self._done(given.number, rows, size, sums)

@@ -18,10 +18,12 @@ All of it is done as fast as users do not notice (:mod:`f1server.schemachange.wo
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from f1common.clock import Clock
 from f1common.encoding.row import decode_row
+from f1common.errors import Code, F1Error
 from f1common.rpc.channels import ChannelCache
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Column, Schema, Table
@@ -32,7 +34,8 @@ from f1server.schemachange.steps.diff import Element
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.pacing import Paced
-from f1server.schemachange.work.tablewalk import TableWalks, rows_of, to_purge, to_verify
+from f1server.schemachange.work.sums import EntrySum
+from f1server.schemachange.work.tablewalk import Ground, TableWalks, Walked, rows_of, to_purge, to_sum, to_verify
 from f1server.schemachange.work.tablework import by_table
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.validation import RowEvaluators
@@ -42,6 +45,8 @@ from f1server.schemachange.work.workers import Here, Workers, leased_fence
 from spanstore.client import KeyRange, SpanClient
 
 __all__ = ["Reorganiser", "RowEvaluators", "Watch"]
+
+LOG = logging.getLogger(__name__)
 
 _PAGE = 2_000
 
@@ -109,8 +114,33 @@ class Reorganiser:
         """
         chosen = [task for task in tasks if is_verified(task)] if self._verifies else []
         for work in by_table(schema, chosen):
-            for ground in to_verify(schema, work):
-                await self._walks.walk(ground, watch)
+            rows, indexes = to_sum(schema, work)
+            walked = await self._walks.walk(rows, watch)
+            for entries in indexes:
+                if not await self._agrees(walked, entries, watch):
+                    for ground in to_verify(schema, entries.work):
+                        await self._walks.walk(ground, watch)
+
+    async def _agrees(self, rows: Walked, entries: Ground, watch: Watch) -> bool:
+        """Tell whether the entries of an index are those that its rows should have; False: look at each of them."""
+        (where,) = entries.work.indexes
+        try:
+            found = await self._walks.walk(entries, watch, rows.snapshot)
+        except F1Error as error:
+            if error.code is not Code.SNAPSHOT_TOO_OLD:
+                raise
+            LOG.info("the rows of index %s were added up too long ago", where.index.name)
+            return False
+        wanted, there = (sums.get(where.index.id, EntrySum()) for sums in (rows.sums, found.sums))
+        if found.snapshot == rows.snapshot and wanted == there:
+            return True
+        LOG.warning(
+            "index %s holds %d entries, its rows come to %d, or not at one time: each is looked at",
+            where.index.name,
+            there.count,
+            wanted.count,
+        )
+        return False
 
     async def forget(self, database: str) -> None:
         """The work of a change is done, or given up: nobody will go on with it."""

@@ -21,13 +21,14 @@ from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.work.dealing import Dealer, Worker
 from f1server.schemachange.work.partitions import Partition, at_roots, divided, path_of
 from f1server.schemachange.work.purging import gone_codes, gone_tables
+from f1server.schemachange.work.sums import Sums, added
 from f1server.schemachange.work.tablework import TableWork, by_table, find
 from f1server.schemachange.work.verification import entries_span
 from f1server.schemachange.work.walking import Walk, WalkKind
 from f1server.schemachange.work.walkstore import Place, WalkState, WalkStore
 from spanstore.client import KeyRange, SpanClient
 
-__all__ = ["Ground", "TableWalks", "rows_of", "to_purge", "to_verify"]
+__all__ = ["Ground", "TableWalks", "Walked", "rows_of", "to_purge", "to_sum", "to_verify"]
 
 LOG = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Ground:
     @property
     def tables(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The paths of the tables whose rows count as work; none: all keys do."""
-        if self.kind in (WalkKind.CHANGE, WalkKind.VERIFY_ROWS):
+        if self.kind in (WalkKind.CHANGE, WalkKind.VERIFY_ROWS, WalkKind.SUM_ROWS):
             return (path_of(self.schema, self.work.table),)
         return ()
 
@@ -63,15 +64,31 @@ def rows_of(schema: Schema, work: TableWork, *, removing: bool) -> Ground:
     return Ground(schema, work, WalkKind.CHANGE, table_span(schema, work.table), (work.table.id, int(removing)))
 
 
-def to_verify(schema: Schema, work: TableWork) -> list[Ground]:
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What came of a walk: what was added up as of ``snapshot``."""
+
+    snapshot: int
+    sums: Sums
+
+
+def to_sum(schema: Schema, work: TableWork) -> tuple[Ground, list[Ground]]:
     """Return what is read once to verify what was done with a table: its rows, and the entries of new indexes."""
-    grounds = [Ground(schema, work, WalkKind.VERIFY_ROWS, table_span(schema, work.table), (work.table.id, 2))]
+    rows = Ground(schema, work, WalkKind.SUM_ROWS, table_span(schema, work.table), (work.table.id, 5))
+    entries = []
     for task in work.tasks:
         if task.element.kind == "index":
             (of_index,) = by_table(schema, [task])
             (where,) = of_index.indexes
-            grounds.append(Ground(schema, of_index, WalkKind.VERIFY_ENTRIES, entries_span(where), (where.index.id, 3)))
-    return grounds
+            entries.append(Ground(schema, of_index, WalkKind.SUM_ENTRIES, entries_span(where), (where.index.id, 6)))
+    return rows, entries
+
+
+def to_verify(schema: Schema, work: TableWork) -> list[Ground]:
+    """Return what is read once more, and looked up key by key, to find what is wrong with one new index."""
+    (where,) = work.indexes
+    rows = Ground(schema, work, WalkKind.VERIFY_ROWS, table_span(schema, work.table), (where.index.id, 2))
+    return [rows, Ground(schema, work, WalkKind.VERIFY_ENTRIES, entries_span(where), (where.index.id, 3))]
 
 
 def to_purge(schema: Schema, tasks: Sequence[Task[Element]]) -> list[Ground]:
@@ -120,17 +137,21 @@ class TableWalks:
         self.rows_each = ROWS_EACH
         """Rows of a partition, about."""
 
-    async def walk(self, ground: Ground, watch: Watch) -> None:
-        """Walk over all of it. Raises as :meth:`f1server.schemachange.work.walk.Walker.walk`."""
-        snapshot = await self._snapshot(ground.span[0])
+    async def walk(self, ground: Ground, watch: Watch, snapshot: int = 0) -> Walked:
+        """Walk over all of it, as of ``snapshot``, or now if that is 0 or cannot be kept until the end.
+
+        Raises as :meth:`f1server.schemachange.work.walk.Walker.walk`.
+        """
+        now = await self._snapshot(ground.span[0])
         parts = await self._partitions(ground)
         if len(parts) > 1 and watch.job:
-            await self._noted(ground, snapshot, parts, watch)
-            return
+            return await self._noted(ground, snapshot or now, now, parts, watch)
         watch.expect(sum(part.rows for part in parts))
+        sums: Sums = {}
         for part in parts:
-            walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot, ground.kind)
-            await self._here.work(walk, watch)
+            walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot or now, ground.kind)
+            sums = added(sums, await self._here.work(walk, watch))
+        return Walked(snapshot or now, sums)
 
     async def _snapshot(self, key: bytes) -> int:
         """Return a strong timestamp: every server has the version, so older versions wrote nothing after it."""
@@ -155,7 +176,7 @@ class TableWalks:
 
     # ------------------------------------------------------------------ walks that take long
 
-    async def _noted(self, noted: Ground, snapshot: int, parts: list[Partition], watch: Watch) -> None:
+    async def _noted(self, noted: Ground, snapshot: int, now: int, parts: list[Partition], watch: Watch) -> Walked:
         schema, table = noted.schema, noted.work.table
         what = crc32(repr([(str(task.element), task.element.id, task.work) for task in noted.work.tasks]).encode())
         pin = f"schema-{schema.database}-{watch.job}-{noted.place[0]}-{noted.place[1]}"
@@ -163,24 +184,33 @@ class TableWalks:
         rows = tuple(part.rows for part in parts)
         fresh = WalkState(watch.job, schema.version, what, snapshot, pin, borders, rows, bytes(len(parts)))
         state = await self._store.begin(schema.database, noted.place, fresh)
-        state = await self._pinned(noted, state, snapshot)
+        state = await self._pinned(noted, state, now)
         if state.rows_done:
             LOG.info(
                 "the walk over %s goes on: %d of %d partitions are left", table.name, len(state.left), len(state.done)
             )
         watch.expect(sum(state.rows), done=state.rows_done, size=state.bytes_done)
 
-        async def done(number: int, rows: int, size: int) -> None:
-            await self._store.change(schema.database, noted.place, lambda found: found.with_done(number, rows, size))
+        snapshot = state.snapshot
+
+        async def done(number: int, rows: int, size: int, sums: Sums) -> None:
+            def edit(found: WalkState) -> WalkState:
+                if noted.kind.sums and found.snapshot != snapshot:
+                    raise F1Error(Code.ABORTED, "another server adds up at another snapshot", retryable=True)
+                return found.with_done(number, rows, size, sums)
+
+            await self._store.change(schema.database, noted.place, edit)
 
         spans = list(pairwise(state.borders))
-        walks = {n: Walk(schema, noted.work, *spans[n], state.snapshot, noted.kind) for n in state.left}
+        walks = {n: Walk(schema, noted.work, *spans[n], snapshot, noted.kind) for n in state.left}
         keeping = asyncio.create_task(self._keep(state.pin), name="pin of a walk")
         try:
             await Dealer(self._workers, watch, done, self._now_s).deal(walks)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
+        state = await self._store.change(schema.database, noted.place, lambda found: found)
+        return Walked(state.snapshot, state.summed)
 
     async def _pinned(self, noted: Ground, state: WalkState, newer: int) -> WalkState:
         """Have the snapshot of a walk pinned; if it can no longer be read, go on at ``newer``."""
@@ -200,9 +230,12 @@ class TableWalks:
             if error.code is not Code.SNAPSHOT_TOO_OLD:
                 raise
         LOG.info("the rest of the walk over %s is done at a newer snapshot", noted.work.table.name)
-        state = await self._store.change(
-            noted.schema.database, noted.place, lambda found: replace(found, snapshot=max(found.snapshot, newer))
-        )
+
+        def edit(found: WalkState) -> WalkState:
+            later = max(found.snapshot, newer)
+            return found.begun_again(later) if noted.kind.sums else replace(found, snapshot=later)
+
+        state = await self._store.change(noted.schema.database, noted.place, edit)
         await pins.add(state.pin, state.snapshot, ttl_s=_PIN_S, owner=owner)
         return state
 

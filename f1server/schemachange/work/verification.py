@@ -2,15 +2,19 @@
 
 The paper relies on the reorganiser being right (schema-change paper, section 4.3); an element that becomes public
 without its data is an anomaly that no server would notice. So after the reorganisation, and before the version that
-makes its elements public, each of them is checked as of a fresh snapshot, by the code of ``f1 check``
-(:class:`f1server.check.judge.Judge`), against a schema in which these elements are public and no others are looked at
-(:func:`verified`): old damage elsewhere is no reason to refuse a change. The rows of a table are read once for all
-elements, and the entries of each new index once. Only what is there is read, so a verification may be done again.
+makes its elements public, each of them is checked as of a fresh snapshot. The rows of a table are read once for all elements,
+and the entries of each new index once. Only what is there is read, so a verification may be done again.
+
+*Rows* are judged by the code of ``f1 check`` (:class:`f1server.check.judge.Judge`), against a schema in which these
+elements are public and no others are looked at (:func:`verified`): old damage elsewhere is no reason to refuse a
+change. *Entries* are not looked up row by row. Those that the rows should have are added up, and those that are there
+(:mod:`f1server.schemachange.work.sums`). Only if the sums of an index differ, its rows and entries are read once more
+and held against each other key by key, which says what is wrong.
 
 What is found is a defect: a broken constraint has been found by the validation before. The change fails, and goes back.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -24,9 +28,12 @@ from f1server.check.judge import Judge
 from f1server.check.rows import RowBatch
 from f1server.rows.keys import IndexLayout, index_layout, index_prefix, table_span
 from f1server.rows.layout import layout, of_schema
+from f1server.rows.rowcodec import row_of
 from f1server.schemachange.steps.diff import Element
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
+from f1server.schemachange.work.changes import entry_keys, stored_row
+from f1server.schemachange.work.sums import EntrySum, Sums, digest
 from f1server.schemachange.work.tablework import TableWork
 from f1server.schemachange.work.validation import RowEvaluators
 from f1server.schemachange.work.walking import Pace, Tell, Walk, WalkKind, paced
@@ -40,6 +47,9 @@ _SCAN_ROWS = 500
 _SLICE_ROWS = 50
 """Rows that are worked on without letting others use the event loop."""
 _EXAMPLES = 3
+_Key = tuple[bytes, int, bytes]
+"""A key, the timestamp of its version, and its value."""
+
 _PUBLIC, _WRITE_ONLY = ElementState.PUBLIC, ElementState.WRITE_ONLY
 
 
@@ -56,20 +66,23 @@ def entries_span(where: IndexLayout) -> tuple[bytes, bytes]:
     return prefix, prefix + b"\xff"
 
 
-def verified(schema: Schema, work: TableWork) -> Schema:
-    """Return a schema in which the elements of ``work`` are public, and nothing else of its table is looked at."""
-    key = ("verified", work.table.id, tuple(work.tasks))
-    return of_schema(schema, key, lambda: _verified(schema, work))
+def verified(schema: Schema, work: TableWork, *, entries: bool = True) -> Schema:
+    """Return a schema in which the elements of ``work`` are public, and nothing else of its table is looked at.
+
+    ``entries`` False: nor are its indexes.
+    """
+    key = ("verified", work.table.id, tuple(work.tasks), entries)
+    return of_schema(schema, key, lambda: _verified(schema, work, entries))
 
 
-def _verified(schema: Schema, work: TableWork) -> Schema:
+def _verified(schema: Schema, work: TableWork, entries: bool) -> Schema:
     named = {(task.element.kind, task.element.id) for task in work.tasks}
     table = work.table
     filled = {column.id for column in work.columns if column.not_null} | {column.id for column in work.not_null}
     columns = tuple(
         replace(column, state=_PUBLIC, not_null=column.id in filled, not_null_state=_PUBLIC) for column in table.columns
     )
-    built = {where.index.id for where in work.indexes}
+    built = {where.index.id for where in work.indexes if entries}
     # Foreign keys of the table to itself find rows by its unique indexes; no row is held against those.
     indexes = tuple(
         replace(index, state=_PUBLIC if index.id in built else _WRITE_ONLY)
@@ -104,29 +117,34 @@ class Verifier:
         self._pace = pace
         self._sleep = sleep
 
-    async def verify(self, walk: Walk, watch: Tell) -> None:
-        """Verify what a walk goes over.
+    async def verify(self, walk: Walk, watch: Tell) -> Sums:
+        """Verify what a walk goes over, or add it up if the walk is of that kind.
 
         Raises INTERNAL with keys for example if something is not as it should be; SNAPSHOT_TOO_OLD, what ``watch``
         raises, and what storage raises.
         """
-        schema = verified(walk.schema, walk.work)
+        schema = verified(walk.schema, walk.work, entries=not walk.kind.sums)
         table = schema.by_id[walk.work.table.id]
-        if walk.kind is WalkKind.VERIFY_ROWS:
-            where = layout(schema, table)
-            shape = TableRows(where.width, where.id_position, table.id, where.ids_above)
-            await self._scan(walk, shape, lambda keys: self._rows(schema, table, keys, walk), watch)
-            return
-        (where_of,) = walk.work.indexes
-        index = index_layout(schema, table, table.index(where_of.index.name))
-        for shape_of in _shapes(index):
-            await self._scan(walk, shape_of, lambda keys: self._entries(schema, index, keys, walk), watch)
+        match walk.kind:
+            case WalkKind.VERIFY_ROWS:
+                shape = _rows_shape(schema, table)
+                await self._scan(walk, shape, lambda batch: self._rows(schema, table, batch, walk), watch)
+            case WalkKind.SUM_ROWS:
+                return await self._sum_rows(schema, table, walk, watch)
+            case WalkKind.SUM_ENTRIES:
+                return await self._sum_entries(walk, watch)
+            case _:
+                (where_of,) = walk.work.indexes
+                index = index_layout(schema, table, table.index(where_of.index.name))
+                for shape_of in _shapes(index):
+                    await self._scan(walk, shape_of, lambda batch: self._entries(schema, index, batch, walk), watch)
+        return {}
 
     async def _scan(
         self,
         walk: Walk,
         shape: TableRows | None,
-        look: Callable[[Sequence[StoredKey]], Awaitable[None]],
+        look: Callable[[pa.RecordBatch], Awaitable[None]],
         watch: Tell,
     ) -> None:
         scan = self._client.scan(
@@ -138,26 +156,66 @@ class Verifier:
         )
         async with aclosing(aiter(scan)) as batches:
             async for batch in batches:
-                keys = _stored(batch)
-                async with paced(self._pace, len(keys)):
-                    await look(keys)
-                await watch(len(keys), sum(len(stored.key) + len(stored.value) for stored in keys))
+                async with paced(self._pace, batch.num_rows):
+                    await look(batch)
+                await watch(batch.num_rows, batch.nbytes)
 
-    async def _rows(self, schema: Schema, table: Table, keys: Sequence[StoredKey], walk: Walk) -> None:
+    # ------------------------------------------------------------------ sums
+
+    async def _sum_rows(self, schema: Schema, table: Table, walk: Walk, watch: Tell) -> Sums:
+        """Add up the entries that rows should have, and verify all else that they should."""
+        work = walk.work
+        sums = {where.index.id: EntrySum() for where in work.indexes}
+        columns = frozenset[int]().union(*(where.columns for where in work.indexes))
+        rows_alone = any(task.element.kind != "index" for task in work.tasks)
+
+        async def look(batch: pa.RecordBatch) -> None:
+            async for rows in self._slices(batch):
+                for where in work.indexes:
+                    digests = _digests_wanted(walk.schema, where, rows, columns)
+                    sums[where.index.id] = sums[where.index.id].plus(digests)
+            if rows_alone:
+                await self._rows(schema, table, batch, walk)
+
+        await self._scan(walk, _rows_shape(schema, table), look, watch)
+        return sums
+
+    async def _sum_entries(self, walk: Walk, watch: Tell) -> Sums:
+        """Add up the entries that there are."""
+        (where,) = walk.work.indexes
+        total = EntrySum()
+
+        async def look(batch: pa.RecordBatch) -> None:
+            nonlocal total
+            async for keys in self._slices(batch):
+                total = total.plus(digest(key, where.told(value)) for key, _, value in keys)
+
+        for shape in _shapes(where):
+            await self._scan(walk, shape, look, watch)
+        return {where.index.id: total}
+
+    # ------------------------------------------------------------------ key by key
+
+    async def _rows(self, schema: Schema, table: Table, found: pa.RecordBatch, walk: Walk) -> None:
         batch = RowBatch(schema, schema.root(table), [], parents=False)
-        for position, stored in enumerate(keys):
-            if position % _SLICE_ROWS == 0:
-                await self._sleep(0)
-            batch.add(stored)
+        async for keys in self._slices(found):
+            for key in keys:
+                batch.add(StoredKey(*key))
         self._refuse(walk, await self._judge.verdict(schema, batch, walk.snapshot))
 
-    async def _entries(self, schema: Schema, where: IndexLayout, keys: Sequence[StoredKey], walk: Walk) -> None:
+    async def _entries(self, schema: Schema, where: IndexLayout, found: pa.RecordBatch, walk: Walk) -> None:
         batch = EntryBatch(schema)
-        for position, stored in enumerate(keys):
-            if position % _SLICE_ROWS == 0:
-                await self._sleep(0)
-            batch.add(where.table, where.index, stored)
+        async for keys in self._slices(found):
+            for key in keys:
+                batch.add(where.table, where.index, StoredKey(*key))
         self._refuse(walk, await self._judge.entries(batch, walk.snapshot))
+
+    async def _slices(self, batch: pa.RecordBatch) -> AsyncGenerator[list[_Key], None]:
+        """Yield the keys of a batch, a few at a time, letting others use the event loop in between."""
+        for start in range(0, batch.num_rows, _SLICE_ROWS):
+            await self._sleep(0)
+            columns = (column.to_pylist() for column in batch.slice(start, _SLICE_ROWS).columns)
+            yield list(zip(*columns, strict=True))
 
     def _refuse(self, walk: Walk, findings: Sequence[Finding]) -> None:
         wrong = [finding for finding in findings if _concerns(walk.work, finding)]
@@ -202,6 +260,18 @@ def _shapes(where: IndexLayout) -> list[TableRows | None]:
     return [TableRows(width, position, where.code) for width in sorted(widths)]
 
 
-def _stored(batch: pa.RecordBatch) -> list[StoredKey]:
-    columns = (column.to_pylist() for column in batch.columns)
-    return [StoredKey(key, ts, value) for key, ts, value in zip(*columns, strict=True)]
+def _rows_shape(schema: Schema, table: Table) -> TableRows:
+    """Return what tells the rows of a table from other keys of its hierarchy."""
+    where = layout(schema, table)
+    return TableRows(where.width, where.id_position, table.id, where.ids_above)
+
+
+def _digests_wanted(schema: Schema, where: IndexLayout, rows: Sequence[_Key], columns: frozenset[int]) -> Iterator[int]:
+    """Yield the digests of the entries that rows should have, of which these columns are needed."""
+    for key, ts, value in rows:
+        row = stored_row(schema, where.table, key, value, ts)
+        if row is not None:
+            values = row_of(where.table, row.primary, row.cells, columns)
+            told = where.value(values, row.primary)
+            for entry in entry_keys(where, values, row.primary):
+                yield digest(entry, told)

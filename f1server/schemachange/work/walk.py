@@ -29,6 +29,7 @@ from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Value
 from f1server.schemachange.work.changes import Changes, Fills, Stored, change_under_locks, entry_keys, stored_row
 from f1server.schemachange.work.purging import purge
+from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.validation import RowEvaluators, fills_of, validate
 from f1server.schemachange.work.verification import Verifier
 from f1server.schemachange.work.walking import Fence, Pace, Tell, Walk, WalkKind, cut, paced
@@ -121,8 +122,8 @@ class Walker:
         self._pace = pace
         self._sleep = sleep
 
-    async def walk(self, walk: Walk, watch: Tell) -> None:
-        """Do all of it; what has been done already is not done a second time.
+    async def walk(self, walk: Walk, watch: Tell) -> Sums:
+        """Do all of it; what has been done already is not done a second time. Returns what was added up, if anything.
 
         Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
         a new constraint, INTERNAL if a verification finds what was not filled or validated, each with rows for example;
@@ -133,8 +134,9 @@ class Walker:
                 await self._change(walk, watch)
             case WalkKind.PURGE:
                 await purge(self._client, self._pace, walk, watch)
-            case WalkKind.VERIFY_ROWS | WalkKind.VERIFY_ENTRIES:
-                await Verifier(self._client, self._evaluators, self._pace, self._sleep).verify(walk, watch)
+            case _:
+                return await Verifier(self._client, self._evaluators, self._pace, self._sleep).verify(walk, watch)
+        return {}
 
     async def _change(self, walk: Walk, watch: Tell) -> None:
         if walk.work.indexes and not (walk.work.rewrites or walk.work.validates):

@@ -31,6 +31,16 @@ class WalkKind(StrEnum):
     """Entries of an index that was filled are held against their rows."""
     PURGE = "purge"
     """Rows of tables and entries of indexes that are dropped are deleted."""
+    SUM_ROWS = "sum rows"
+    """Rows of a table are held against what was filled and validated, but for entries: those that they should have are
+    added up."""
+    SUM_ENTRIES = "sum entries"
+    """Entries of an index that was filled are added up."""
+
+    @property
+    def sums(self) -> bool:
+        """Does it come to sums, all of which must be of one snapshot?"""
+        return self in (WalkKind.SUM_ROWS, WalkKind.SUM_ENTRIES)
 
 
 class Pace(Protocol):

@@ -18,6 +18,7 @@ import msgspec
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.catalog.store import SYSTEM_TABLE
+from f1server.schemachange.work.sums import EntrySum, Sums, added
 from spanstore.client import ExpectVersion, KeyRange, SpanClient, Write
 
 __all__ = ["WalkState", "WalkStore"]
@@ -26,14 +27,15 @@ _ATTEMPTS = 20
 
 Place = tuple[int, int]
 """The id of a table or index, and what for: 0 to fill and validate rows, 1 to remove cells, 2 to verify rows, 3 to
-verify entries, 4 to delete rows and entries."""
+verify entries, 4 to delete rows and entries, 5 to add up the entries of rows, 6 to add up entries that are there."""
 
 
 class WalkState(msgspec.Struct, frozen=True, array_like=True):
     """A walk for change ``job`` under ``version`` of the schema, as of ``snapshot``, which a pin keeps readable.
 
     ``what`` is a checksum of the work. Partition i goes from border i to i + 1 and has about ``rows[i]`` rows; in
-    ``done`` its byte is 1 if it is done. ``rows_done`` and ``bytes_done`` are those of the partitions that are done.
+    ``done`` its byte is 1 if it is done. ``rows_done`` and ``bytes_done`` are those of the partitions that are done,
+    and ``sums`` is what was added up in them: count and total by id of the index.
     """
 
     job: int
@@ -46,15 +48,32 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
     done: bytes
     rows_done: int = 0
     bytes_done: int = 0
+    sums: dict[int, tuple[int, int]] = {}
 
-    def with_done(self, number: int, rows: int, size: int) -> "WalkState":
+    def with_done(self, number: int, rows: int, size: int, sums: Sums) -> "WalkState":
         """Return this with one more partition done, which had so many rows and bytes."""
         if self.done[number]:
             return self
         done = self.done[:number] + b"\x01" + self.done[number + 1 :]
+        total = added(self.summed, sums)
         return msgspec.structs.replace(
-            self, done=done, rows_done=self.rows_done + rows, bytes_done=self.bytes_done + size
+            self,
+            done=done,
+            rows_done=self.rows_done + rows,
+            bytes_done=self.bytes_done + size,
+            sums={index_id: (found.count, found.total) for index_id, found in sorted(total.items())},
         )
+
+    def begun_again(self, snapshot: int) -> "WalkState":
+        """Return this with nothing done, at another snapshot: sums are of one snapshot, or worth nothing."""
+        return msgspec.structs.replace(
+            self, snapshot=snapshot, done=bytes(len(self.done)), rows_done=0, bytes_done=0, sums={}
+        )
+
+    @property
+    def summed(self) -> Sums:
+        """What was added up."""
+        return {index_id: EntrySum(*found) for index_id, found in self.sums.items()}
 
     def same(self, other: "WalkState") -> bool:
         """Tell whether both are of the same walk."""

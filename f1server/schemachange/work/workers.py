@@ -23,6 +23,7 @@ from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.dist.pool import SlavePool
 from f1server.schemachange.work.dealing import Worker
+from f1server.schemachange.work.sums import EntrySum, Sums
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.walk import Walker
 from f1server.schemachange.work.walking import Tell, Walk, WalkKind
@@ -30,8 +31,9 @@ from f1server.schemachange.work.wire import walk_to_pb
 
 __all__ = ["Here", "Workers", "leased_fence"]
 
-PROTOCOL_VERSION = 2
-"""Slaves of version 1 know walks that change rows, and no others."""
+PROTOCOL_VERSION = 4
+"""Slaves of version 1 know walks that change rows, and no others; those of version 2, which take 3 for theirs, add
+nothing up."""
 _EXTEND_S = 0.1
 _SILENCE_S = 10.0
 _LANES_HERE = 2
@@ -63,9 +65,9 @@ class Here:
         """``walker`` makes what does walks under a schema."""
         self._walker = walker
 
-    async def work(self, walk: Walk, tell: Tell) -> None:
+    async def work(self, walk: Walk, tell: Tell) -> Sums:
         """Do a walk."""
-        await self._walker(walk.schema).walk(walk, tell)
+        return await self._walker(walk.schema).walk(walk, tell)
 
 
 class AtSlave:
@@ -82,22 +84,22 @@ class AtSlave:
         self._leases = leases
         self._options = options
 
-    async def work(self, walk: Walk, tell: Tell) -> None:
+    async def work(self, walk: Walk, tell: Tell) -> Sums:
         """Have a walk done. Raises what the slave says, or UNAVAILABLE, ambiguous: commits may still come."""
         try:
-            await self._ask(walk, tell)
+            return await self._ask(walk, tell)
         except F1Error as error:
             if error.code is not Code.VERSION_MISMATCH:
                 raise
             # In the middle of an upgrade.
-            await self._here.work(walk, tell)
+            return await self._here.work(walk, tell)
 
-    async def _ask(self, walk: Walk, tell: Tell) -> None:
+    async def _ask(self, walk: Walk, tell: Tell) -> Sums:
         async with _leased(self._leases, walk.schema) as leased:
             call = self._open_call()
             extending = asyncio.create_task(self._write(call, walk, leased), name="fence of a walk")
             try:
-                await self._read(call, tell)
+                return await self._read(call, tell)
             except grpc.aio.AioRpcError as error:
                 if carries_error(error):
                     raise error_from_rpc(error) from error
@@ -120,7 +122,7 @@ class AtSlave:
                 told = fence_ts
                 await call.write(pb.ReorganiseRequest(fence_ts=told))
 
-    async def _read(self, call: Any, tell: Tell) -> None:
+    async def _read(self, call: Any, tell: Tell) -> Sums:
         while True:
             async with asyncio.timeout(_SILENCE_S):
                 reply = await call.read()
@@ -131,12 +133,14 @@ class AtSlave:
                 raise error_from_wire(e.code, e.message, e.retryable, e.ambiguous, dict(e.details))
             await tell(reply.rows, reply.bytes)
             if reply.done:
-                return
+                return {found.index_id: EntrySum(found.count, found.total) for found in reply.sums}
 
 
 def _version_for(walk: Walk) -> int:
     """Return the oldest version of the protocol that knows such walks."""
-    return 1 if walk.kind is WalkKind.CHANGE else PROTOCOL_VERSION
+    if walk.kind is WalkKind.CHANGE:
+        return 1
+    return PROTOCOL_VERSION if walk.kind.sums else 2
 
 
 def _gone(why: str) -> F1Error:

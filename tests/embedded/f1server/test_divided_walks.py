@@ -42,13 +42,14 @@ class Walks:
         self.pause_s = 0.0
         walk = Walker.walk
 
-        async def noted(walker: Walker, what: Walk, tell: Any) -> None:
+        async def noted(walker: Walker, what: Walk, tell: Any) -> Any:
             self.begun.append((what.kind, what.start))
             if what.kind is WalkKind.CHANGE:
                 self.snapshots.add(what.snapshot)
             await asyncio.sleep(self.pause_s)
-            await walk(walker, what, tell)
+            sums = await walk(walker, what, tell)
             self.ended.append((what.kind, what.start))
+            return sums
 
         monkeypatch.setattr(Walker, "walk", noted)
 
@@ -176,9 +177,9 @@ def test_a_slave_commits_up_to_its_fence_and_not_beyond(monkeypatch: pytest.Monk
     refused: list[F1Error] = []
     walk = Walker.walk
 
-    async def noted(walker: Walker, what: Walk, tell: Any) -> None:
+    async def noted(walker: Walker, what: Walk, tell: Any) -> Any:
         try:
-            await walk(walker, what, tell)
+            return await walk(walker, what, tell)
         except F1Error as error:
             refused.append(error)
             raise
@@ -279,7 +280,7 @@ def test_the_next_owner_verifies_what_is_left(monkeypatch: pytest.MonkeyPatch) -
     """Nothing is filled a second time, and what has been verified is not read again: rows, and entries too."""
     small_partitions(monkeypatch, rate=200)
     walks = Walks(monkeypatch)
-    kinds = (WalkKind.VERIFY_ROWS, WalkKind.VERIFY_ENTRIES)
+    kinds = (WalkKind.SUM_ROWS, WalkKind.SUM_ENTRIES)
 
     async def body(db: Database) -> None:
         await filled(db)
@@ -299,6 +300,37 @@ def test_the_next_owner_verifies_what_is_left(monkeypatch: pytest.MonkeyPatch) -
         await check(db)
 
     with_database(body, BASE)
+
+
+def test_sums_are_of_one_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the rows' snapshot is lost in the middle, they are added up again from the beginning, and all agrees."""
+    small_partitions(monkeypatch, rate=200)
+    walks = Walks(monkeypatch)
+    rows, entries = WalkKind.SUM_ROWS, WalkKind.SUM_ENTRIES
+
+    async def body(db: Database) -> None:
+        await filled(db)
+        async with changing(db):
+            building = db.env.spawn(db.conn.execute(PLAIN))
+            await until(lambda: sum(kind is rows for kind, _ in walks.ended) >= 4)
+            number = (await jobs(db))[-1].number
+            await jobs(db, pb.SchemaJobs.PAUSE, number)
+            while (await jobs(db))[-1].state != "paused":
+                await asyncio.sleep(0.05)
+            begun = len(walks.begun)
+            for pin in await db.storage.pins.list():
+                await db.storage.pins.remove(pin.name)
+            await asyncio.sleep(5.0)
+            await jobs(db, pb.SchemaJobs.RESUME, number)
+            await building
+        later = walks.begun[begun:]
+        assert {start for kind, start in walks.ended if kind is rows} == {
+            start for kind, start in later if kind is rows
+        }
+        assert {kind for kind, _ in later} == {rows, entries}
+        await check(db)
+
+    with_database(body, BASE, version_keep_ms=1_000)
 
 
 FAMILY = (

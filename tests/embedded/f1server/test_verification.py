@@ -1,6 +1,6 @@
 """Verification before public: what the reorganiser has done wrongly is found before a query can see it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 
 from f1.checking import check_database
 from f1common.config import F1ServerSection
+from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import Schema
@@ -16,7 +17,7 @@ from f1server.rows.keys import index_key
 from f1server.schemachange.work import walk
 from f1server.schemachange.work.verification import Verifier
 from f1server.schemachange.work.walk import Walker
-from f1server.schemachange.work.walking import Walk
+from f1server.schemachange.work.walking import Walk, WalkKind
 from f1server.schemachange.work.walkstore import WalkStore
 from f1server.testing.database import Database, with_database
 from spanstore.client import Write
@@ -96,6 +97,65 @@ def test_without_the_verification_the_same_elements_become_public_wrongly(
         test_a_row_that_was_skipped_is_found_before_the_element_is_public(monkeypatch, change)
 
 
+WRONG_ENTRIES: dict[str, Callable[[list[Write]], list[Write]]] = {
+    "one more": lambda writes: [*writes, Write(writes[0].key[:-1] + b"\x64", writes[0].value)],
+    "another value": lambda writes: [Write(writes[0].key, encode_row({})), *writes[1:]],
+    "another's value": lambda writes: [Write(writes[0].key, writes[1].value), *writes[1:]],
+    "exchanged": lambda writes: [
+        Write(writes[0].key, writes[1].value),
+        Write(writes[1].key, writes[0].value),
+        *writes[2:],
+    ],
+}
+
+
+@pytest.mark.parametrize("what", WRONG_ENTRIES)
+@pytest.mark.parametrize("change", ELEMENTS[:4:3])
+def test_entries_that_are_wrong_are_found_before_the_index_is_public(
+    monkeypatch: pytest.MonkeyPatch, change: str, what: str
+) -> None:
+    """Whatever the reorganiser writes wrongly: the sums differ, and a look at each key says where."""
+    commit = Walker._commit
+
+    async def wrong(self: Walker, walk: Walk, writes: Sequence[Write], expected: Any) -> None:
+        await commit(self, walk, WRONG_ENTRIES[what](list(writes)), expected)
+
+    monkeypatch.setattr(Walker, "_commit", wrong)
+
+    async def body(db: Database) -> None:
+        await fill(db)
+        before = await schema_of(db)
+        with pytest.raises(F1Error, match="was not made public") as caught:
+            await db.conn.execute(change)
+        assert caught.value.code is Code.INTERNAL
+        assert (await schema_of(db)).tables == before.tables
+        assert not await findings(db)
+
+    with_database(body, *BASE)
+
+
+def test_sums_of_two_times_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the rows' snapshot cannot be read any more when entries are added up, keys are looked up at another one."""
+    looked: list[WalkKind] = []
+    verify = Verifier.verify
+
+    async def too_late(self: Verifier, walk: Walk, watch: Any) -> Any:
+        looked.append(walk.kind)
+        if walk.kind is WalkKind.SUM_ENTRIES:
+            raise F1Error(Code.SNAPSHOT_TOO_OLD, "versions as of then are gone")
+        return await verify(self, walk, watch)
+
+    monkeypatch.setattr(Verifier, "verify", too_late)
+
+    async def body(db: Database) -> None:
+        await fill(db)
+        await db.conn.execute(ELEMENTS[0])
+        assert looked == [WalkKind.SUM_ROWS, WalkKind.SUM_ENTRIES, WalkKind.VERIFY_ROWS, WalkKind.VERIFY_ENTRIES]
+        assert not await findings(db)
+
+    with_database(body, *BASE)
+
+
 def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     without = partial(F1ServerSection, verify_schema_changes=False)
     monkeypatch.setattr("f1server.testing.cluster.F1ServerSection", without)
@@ -161,9 +221,9 @@ def test_everything_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse, verify = Verifier._refuse, Verifier.verify
     scanned: list[tuple[str, str]] = []
 
-    async def noted(self: Verifier, walk: Walk, watch: Any) -> None:
+    async def noted(self: Verifier, walk: Walk, watch: Any) -> Any:
         scanned.append((walk.kind.value, walk.work.table.name))
-        await verify(self, walk, watch)
+        return await verify(self, walk, watch)
 
     def refusing(self: Verifier, walk: Walk, found: Sequence[Finding]) -> None:
         looked.append((walk.kind.value, len(found)))
@@ -175,7 +235,7 @@ def test_everything_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(db: Database) -> None:
         await fill(db)
         await db.conn.apply_schema({"s.sql": SOURCES})
-        assert sorted(scanned) == [("verify entries", "R"), ("verify entries", "R"), ("verify rows", "R")]
+        assert sorted(scanned) == [("sum entries", "R"), ("sum entries", "R"), ("sum rows", "R")]
         assert {number for _, number in looked} == {0}
         assert not await findings(db)
 
