@@ -56,13 +56,13 @@ class Judge:
 
     async def verdict(self, schema: Schema, batch: RowBatch, timestamp: int) -> list[Finding]:
         """Say what is wrong with a batch of rows that has been taken in."""
-        found = await self._read(batch.wanted, timestamp)
-        found |= await self._read(batch.disputed(found) - found.keys(), timestamp)
+        found = await self.versions(batch.wanted, timestamp)
+        found |= await self.versions(batch.disputed(found) - found.keys(), timestamp)
         return [*batch.verdict(found), *self._checks(schema, batch)]
 
     async def entries(self, batch: EntryBatch, timestamp: int) -> list[Finding]:
         """Say what is wrong with a batch of entries."""
-        return [*batch.findings, *batch.verdict(await self._read(batch.wanted, timestamp))]
+        return [*batch.findings, *batch.verdict(await self.versions(batch.wanted, timestamp))]
 
     def _checks(self, schema: Schema, batch: RowBatch) -> list[Finding]:
         """Return the rows for which a public CHECK is false."""
@@ -87,7 +87,8 @@ class Judge:
         middle = len(rows) // 2
         return self._false(schema, table, rows[:middle]) + self._false(schema, table, rows[middle:])
 
-    async def _read(self, keys: Iterable[bytes], timestamp: int) -> dict[bytes, Version | None]:
+    async def versions(self, keys: Iterable[bytes], timestamp: int) -> dict[bytes, Version | None]:
+        """Return what is there under some keys."""
         wanted = sorted(keys)
         found: dict[bytes, Version | None] = {}
         for start in range(0, len(wanted), _READ_AT_ONCE):

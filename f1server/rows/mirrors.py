@@ -79,11 +79,16 @@ class MirrorLayout(IndexLayout):
     def other_locks(self, mirror: Mapping[int, Cell], mirror_ts: int, row: Mapping[int, Cell], ts: int) -> list[int]:
         """Return the columns of which the versions of a row in both forms say different times of the last change."""
 
-        def changed(table: Table, cells: Mapping[int, Cell], version_ts: int, column_id: int) -> int:
-            return locks.lock_value(table, cells, version_ts, (column_id,))
+        pairs = zip(self.lock_times(mirror, mirror_ts, of_mirror=True), self.lock_times(row, ts), strict=True)
+        return [i for i, (own, other) in zip(sorted(self.table.by_id), pairs, strict=True) if own != other]
 
-        columns = sorted(self.table.by_id)
-        return [i for i in columns if changed(self.mirror, mirror, mirror_ts, i) != changed(self.table, row, ts, i)]
+    def lock_times(self, cells: Mapping[int, Cell], ts: int, *, of_mirror: bool = False) -> list[int]:
+        """Return when each column, by ascending id, last changed, as a row of either form says that has version ``ts``.
+
+        In microseconds since the epoch.
+        """
+        table = self.mirror if of_mirror else self.table
+        return [locks.lock_value(table, cells, ts, (i,)) for i in sorted(self.table.by_id)]
 
     def value_of(
         self, row: Mapping[int, Value], key_values: tuple[Value, ...], cells: Mapping[int, Cell], ts: int

@@ -22,7 +22,8 @@ never differ by more than servers can bear: elements pass through states in whic
   :mod:`~f1server.schemachange.work.walk` is what is done with one of them, and
   :mod:`~f1server.schemachange.work.throttle` keeps all of it from disturbing users. What is dropped is deleted by
   :mod:`~f1server.schemachange.work.purging`, and what was filled and validated is held against the rows by
-  :mod:`~f1server.schemachange.work.verification`, with the code of ``f1 check``, before it is public.
+  :mod:`~f1server.schemachange.work.verification` before it is public: rows with the code of ``f1 check``, entries by
+  their sums (:mod:`~f1server.schemachange.work.sums`).
 * :mod:`~f1server.schemachange.jobs` keeps what is wanted, durably; :mod:`~f1server.schemachange.executor` carries it
   out, whoever's job it was.
 * :mod:`~f1server.schemachange.preview`: :mod:`~f1server.schemachange.preview.planner` tells beforehand what a change
@@ -63,6 +64,5 @@ own, a mirror, which writers maintain as they do a unique index over all columns
 
 Left out
 ========
-Tables that others are interleaved in, or that foreign keys refer to, are not moved. Rows that move, and locks that take
-over from others, are not verified before they are public.
+Tables that others are interleaved in, or that foreign keys refer to, are not moved.
 """

@@ -17,6 +17,7 @@ from f1server.rows.layout import LOCAL_INDEX_BASE
 from f1server.schemachange.jobs.progress import Watch
 from f1server.schemachange.steps.diff import Element
 from f1server.schemachange.steps.edits import Part
+from f1server.schemachange.steps.moves import FORM
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.work.dealing import Dealer, Worker
 from f1server.schemachange.work.partitions import Partition, at_roots, divided, path_of
@@ -77,7 +78,7 @@ def to_sum(schema: Schema, work: TableWork) -> tuple[Ground, list[Ground]]:
     rows = Ground(schema, work, WalkKind.SUM_ROWS, table_span(schema, work.table), (work.table.id, 5))
     entries = []
     for task in work.tasks:
-        if task.element.kind == "index":
+        if task.element.kind in ("index", FORM):
             (of_index,) = by_table(schema, [task])
             (where,) = of_index.indexes
             entries.append(Ground(schema, of_index, WalkKind.SUM_ENTRIES, entries_span(where), (where.index.id, 6)))

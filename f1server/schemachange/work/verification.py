@@ -2,14 +2,15 @@
 
 The paper relies on the reorganiser being right (schema-change paper, section 4.3); an element that becomes public
 without its data is an anomaly that no server would notice. So after the reorganisation, and before the version that
-makes its elements public, each of them is checked as of a fresh snapshot. The rows of a table are read once for all elements,
+makes its elements public, each of them is checked as of a fresh snapshot. The rows of a table are read once for all,
 and the entries of each new index once. Only what is there is read, so a verification may be done again.
 
 *Rows* are judged by the code of ``f1 check`` (:class:`f1server.check.judge.Judge`), against a schema in which these
 elements are public and no others are looked at (:func:`verified`): old damage elsewhere is no reason to refuse a
 change. *Entries* are not looked up row by row. Those that the rows should have are added up, and those that are there
 (:mod:`f1server.schemachange.work.sums`). Only if the sums of an index differ, its rows and entries are read once more
-and held against each other key by key, which says what is wrong.
+and held against each other key by key, which says what is wrong. The rows of a table that moves are entries of the form
+that it has: what they say about locks is part of the sum.
 
 What is found is a defect: a broken constraint has been found by the validation before. The change fails, and goes back.
 """
@@ -20,19 +21,25 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from f1common.encoding.row import decode_row
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.check.entries import EntryBatch, StoredKey
-from f1server.check.findings import Finding, Kind
+from f1server.check.findings import Example, Finding, Kind
 from f1server.check.judge import Judge
 from f1server.check.rows import RowBatch
-from f1server.rows.keys import IndexLayout, index_layout, index_prefix, table_span
+from f1server.rows.images import describe_key
+from f1server.rows.keys import IndexLayout, index_prefix, table_span
 from f1server.rows.layout import layout, of_schema
+from f1server.rows.locks import DEFAULT_LOCK, raised
+from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.rowcodec import row_of
+from f1server.rows.values import Value
 from f1server.schemachange.steps.diff import Element
+from f1server.schemachange.steps.moves import FORM
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
-from f1server.schemachange.work.changes import entry_keys, stored_row
+from f1server.schemachange.work.changes import Stored, entry_keys, stored_row
 from f1server.schemachange.work.sums import EntrySum, Sums, digest
 from f1server.schemachange.work.tablework import TableWork
 from f1server.schemachange.work.validation import RowEvaluators
@@ -41,7 +48,7 @@ from spanstore.client import STORED_COLUMNS, KeyRange, SpanClient, TableRows
 
 __all__ = ["Verifier", "entries_span", "is_verified", "verified"]
 
-_KINDS = frozenset({"index", "column", "lock", "NOT NULL of", "foreign key", "check"})
+_KINDS = frozenset({"index", "column", "lock", "lock coverage of", "NOT NULL of", "foreign key", "check", FORM})
 _OF_INDEXES = frozenset({Kind.MISSING_ENTRY, Kind.ORPHAN_ENTRY, Kind.WRONG_ENTRY, Kind.DUPLICATE})
 _SCAN_ROWS = 500
 _SLICE_ROWS = 50
@@ -55,11 +62,13 @@ _PUBLIC, _WRITE_ONLY = ElementState.PUBLIC, ElementState.WRITE_ONLY
 
 def is_verified(task: Task[Element]) -> bool:
     """Tell whether there is something to be verified about an element when the work for it has been done."""
-    return task.work in (Work.FILL, Work.VALIDATE) and task.element.kind in _KINDS
+    return task.work in (Work.FILL, Work.VALIDATE, Work.PROPAGATE) and task.element.kind in _KINDS
 
 
 def entries_span(where: IndexLayout) -> tuple[bytes, bytes]:
     """Return the range that the entries of an index lie in; those of a local index lie between rows."""
+    if isinstance(where, MirrorLayout):
+        return table_span(where.schema, where.mirror)
     if where.index.local:
         return table_span(where.schema, where.table)
     prefix = index_prefix(where.schema, where.table, where.index, ())
@@ -127,17 +136,20 @@ class Verifier:
         table = schema.by_id[walk.work.table.id]
         match walk.kind:
             case WalkKind.VERIFY_ROWS:
+                (where,) = walk.work.indexes
                 shape = _rows_shape(schema, table)
-                await self._scan(walk, shape, lambda batch: self._rows(schema, table, batch, walk), watch)
+                if isinstance(form := where, MirrorLayout):
+                    await self._scan(walk, shape, lambda batch: self._copied(form, batch, walk), watch)
+                else:
+                    await self._scan(walk, shape, lambda batch: self._rows(schema, table, batch, walk), watch)
             case WalkKind.SUM_ROWS:
                 return await self._sum_rows(schema, table, walk, watch)
             case WalkKind.SUM_ENTRIES:
                 return await self._sum_entries(walk, watch)
             case _:
-                (where_of,) = walk.work.indexes
-                index = index_layout(schema, table, table.index(where_of.index.name))
-                for shape_of in _shapes(index):
-                    await self._scan(walk, shape_of, lambda batch: self._entries(schema, index, batch, walk), watch)
+                (where,) = walk.work.indexes
+                for shape_of in _shapes(where):
+                    await self._scan(walk, shape_of, lambda batch: self._entries(where, batch, walk), watch)
         return {}
 
     async def _scan(
@@ -167,14 +179,16 @@ class Verifier:
         work = walk.work
         sums = {where.index.id: EntrySum() for where in work.indexes}
         columns = frozenset[int]().union(*(where.columns for where in work.indexes))
-        rows_alone = any(task.element.kind != "index" for task in work.tasks)
+        judged = any(task.element.kind not in ("index", "lock coverage of", FORM) for task in work.tasks)
 
         async def look(batch: pa.RecordBatch) -> None:
-            async for rows in self._slices(batch):
+            async for keys in self._slices(batch):
+                rows = [row for k, ts, v in keys if (row := stored_row(walk.schema, work.table, k, v, ts)) is not None]
                 for where in work.indexes:
-                    digests = _digests_wanted(walk.schema, where, rows, columns)
+                    digests = _digests_wanted(where, rows, columns)
                     sums[where.index.id] = sums[where.index.id].plus(digests)
-            if rows_alone:
+                self._refuse(walk, _locks_behind(work, rows) if work.moved else [])
+            if judged:
                 await self._rows(schema, table, batch, walk)
 
         await self._scan(walk, _rows_shape(schema, table), look, watch)
@@ -188,7 +202,7 @@ class Verifier:
         async def look(batch: pa.RecordBatch) -> None:
             nonlocal total
             async for keys in self._slices(batch):
-                total = total.plus(digest(key, where.told(value)) for key, _, value in keys)
+                total = total.plus(digest(key, _told(where, value, ts)) for key, ts, value in keys)
 
         for shape in _shapes(where):
             await self._scan(walk, shape, look, watch)
@@ -203,12 +217,34 @@ class Verifier:
                 batch.add(StoredKey(*key))
         self._refuse(walk, await self._judge.verdict(schema, batch, walk.snapshot))
 
-    async def _entries(self, schema: Schema, where: IndexLayout, found: pa.RecordBatch, walk: Walk) -> None:
-        batch = EntryBatch(schema)
+    async def _entries(self, where: IndexLayout, found: pa.RecordBatch, walk: Walk) -> None:
+        batch = EntryBatch(walk.schema)
         async for keys in self._slices(found):
             for key in keys:
-                batch.add(where.table, where.index, StoredKey(*key))
+                batch.add_in(where, StoredKey(*key))
         self._refuse(walk, await self._judge.entries(batch, walk.snapshot))
+
+    async def _copied(self, form: MirrorLayout, found: pa.RecordBatch, walk: Walk) -> None:
+        """See that rows have their copies; what those say is seen from the other side."""
+        wanted: dict[bytes, tuple[Value, ...]] = {}
+        async for keys in self._slices(found):
+            for key, ts, value in keys:
+                row = stored_row(walk.schema, form.table, key, value, ts)
+                if row is not None:
+                    values = row_of(form.table, row.primary, row.cells)
+                    wanted.update(dict.fromkeys(entry_keys(form, values, row.primary), row.primary))
+        there = await self._judge.versions(wanted, walk.snapshot)
+        text = "there is no row of it under the primary key that the table is to have"
+        self._refuse(
+            walk,
+            [
+                Finding(
+                    Kind.MISSING_ENTRY, form.table.name, form.index.name, Example(describe_key(form.table, p), text)
+                )
+                for key, p in wanted.items()
+                if (version := there[key]) is None or version.value is None
+            ],
+        )
 
     async def _slices(self, batch: pa.RecordBatch) -> AsyncGenerator[list[_Key], None]:
         """Yield the keys of a batch, a few at a time, letting others use the event loop in between."""
@@ -252,6 +288,8 @@ def _concerns(work: TableWork, finding: Finding) -> bool:
 
 def _shapes(where: IndexLayout) -> list[TableRows | None]:
     """Return what tells the entries of an index from other keys of the range that they lie in; None: nothing must."""
+    if isinstance(where, MirrorLayout):
+        return [_rows_shape(where.schema, where.mirror)]
     if not where.index.local:
         return [None]
     position = 1 + where.shared
@@ -266,12 +304,30 @@ def _rows_shape(schema: Schema, table: Table) -> TableRows:
     return TableRows(where.width, where.id_position, table.id, where.ids_above)
 
 
-def _digests_wanted(schema: Schema, where: IndexLayout, rows: Sequence[_Key], columns: frozenset[int]) -> Iterator[int]:
+def _digests_wanted(where: IndexLayout, rows: Sequence[Stored], columns: frozenset[int]) -> Iterator[int]:
     """Yield the digests of the entries that rows should have, of which these columns are needed."""
-    for key, ts, value in rows:
-        row = stored_row(schema, where.table, key, value, ts)
-        if row is not None:
-            values = row_of(where.table, row.primary, row.cells, columns)
-            told = where.value(values, row.primary)
-            for entry in entry_keys(where, values, row.primary):
-                yield digest(entry, told)
+    for row in rows:
+        values = row_of(where.table, row.primary, row.cells, columns)
+        told = where.value(values, row.primary)
+        if isinstance(where, MirrorLayout):
+            told += repr(where.lock_times(row.cells, row.ts)).encode()
+        for entry in entry_keys(where, values, row.primary):
+            yield digest(entry, told)
+
+
+def _told(where: IndexLayout, value: bytes, ts: int) -> bytes:
+    """Return what an entry says that follows from its row."""
+    if isinstance(where, MirrorLayout):
+        return where.told(value) + repr(where.lock_times(decode_row(value), ts, of_mirror=True)).encode()
+    return where.told(value)
+
+
+def _locks_behind(work: TableWork, rows: Sequence[Stored]) -> list[Finding]:
+    """Return the rows in which a lock that takes a column over says less than those that cover it now."""
+    names = {lock.id: lock.name for lock in work.table.locks} | {DEFAULT_LOCK: "the default lock"}
+    text = "the lock that takes over does not say when its columns last changed"
+    return [
+        Finding(Kind.LOCK, work.table.name, names[lock], Example(describe_key(work.table, row.primary), text))
+        for row in rows
+        for lock in raised(work.table, row.cells, row.ts, work.moved, work.locks)
+    ]

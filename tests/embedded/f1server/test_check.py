@@ -530,13 +530,13 @@ def test_indexes_that_come_and_go_give_no_finding(seed: int) -> None:
 
 def test_a_check_that_compared_different_moments_would_have_false_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test before looks for is there to be seen."""
-    read = Judge._read
+    read = Judge.versions
 
     async def newest(self: Judge, keys: Iterable[bytes], timestamp: int) -> object:
         await asyncio.sleep(0.02)
         return await read(self, keys, 0)
 
-    monkeypatch.setattr(Judge, "_read", newest)
+    monkeypatch.setattr(Judge, "versions", newest)
 
     async def body(db: Database, schema: Schema) -> None:
         async with Writers(db):

@@ -16,6 +16,7 @@ from f1server.catalog.store import SchemaStore
 from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.values import Value
 from f1server.schemachange.jobs.jobs import JobState, JobStore, Order
+from f1server.schemachange.work import reorganiser
 from f1server.testing.continuous import ContinuousCheck
 from f1server.testing.database import Database, with_database
 
@@ -206,6 +207,9 @@ def test_locks_that_are_not_carried_over_are_found(monkeypatch: pytest.MonkeyPat
 
     with_database(body, *DDL)
     monkeypatch.setattr(MirrorLayout, "value_of", value_of)
+    with pytest.raises(F1Error, match="its locks and those of the row tell other times"):
+        with_database(body, *DDL)
+    monkeypatch.setattr(reorganiser, "is_verified", lambda _: False)
     with pytest.raises(AssertionError, match="times lock in Campaign"):
         with_database(body, *DDL)
 

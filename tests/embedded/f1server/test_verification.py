@@ -8,7 +8,8 @@ import pytest
 
 from f1.checking import check_database
 from f1common.config import F1ServerSection
-from f1common.encoding.row import encode_row
+from f1common.encoding.row import decode_row, encode_row
+from f1common.encoding.values import Timestamp
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import Schema
@@ -95,6 +96,114 @@ def test_without_the_verification_the_same_elements_become_public_wrongly(
     monkeypatch.setattr(Verifier, "_refuse", lambda *_: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_row_that_was_skipped_is_found_before_the_element_is_public(monkeypatch, change)
+
+
+MOVE = "ALTER TABLE R SET PRIMARY KEY (V, A, B)"
+MOVE_IN = "ALTER TABLE R SET PRIMARY KEY (A, V, B) INTERLEAVE IN PARENT P"
+TAKE_OVER = "ALTER TABLE R ALTER LOCK K (L, W)"
+LOCKED = (
+    BASE[0],
+    """CREATE TABLE R (A INT64, B INT64, V INT64 NOT NULL, W INT64, L INT64, N INT64, PRIMARY KEY (A, B), LOCK K (L),
+        LOCK M (N, W))""",
+)
+
+
+async def written_again(db: Database) -> None:
+    """Let locks say different things."""
+    await fill(db)
+    await db.conn.execute("UPDATE R SET W = W + 1 WHERE A > 10")
+    await db.conn.execute("UPDATE R SET L = 5 WHERE A < 25")
+
+
+@pytest.mark.parametrize("change", [MOVE, MOVE_IN])
+def test_a_row_that_is_not_copied_is_found_before_the_table_has_moved(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    skips_a_row(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await written_again(db)
+        before = await schema_of(db)
+        with pytest.raises(
+            F1Error, match=r"was not made public: \(A, B\) = \(17, 1\): there is no row of it"
+        ) as caught:
+            await db.conn.execute(change)
+        assert caught.value.code is Code.INTERNAL
+        assert (await schema_of(db)).tables == before.tables
+        assert not await findings(db)
+
+    with_database(body, *LOCKED)
+
+
+WRONG_COPIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "a column": (
+        lambda value: encode_row({i: c + 1 if type(c) is int else c for i, c in decode_row(value).items()}),
+        "it stores",
+    ),
+    "a lock": (
+        lambda value: encode_row({i: c for i, c in decode_row(value).items() if type(c) is not Timestamp}),
+        "lock",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_COPIES)
+def test_a_row_that_is_copied_wrongly_is_found_before_the_table_has_moved(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    commit = Walker._commit
+    change, said = WRONG_COPIES[what]
+
+    async def wrong(self: Walker, walk: Walk, writes: Sequence[Write], expected: Any) -> None:
+        await commit(self, walk, [Write(w.key, change(w.value or b"")) for w in writes], expected)
+
+    monkeypatch.setattr(Walker, "_commit", wrong)
+
+    async def body(db: Database) -> None:
+        await written_again(db)
+        before = await schema_of(db)
+        with pytest.raises(F1Error, match=f"was not made public: .*{said}") as caught:
+            await db.conn.execute(MOVE)
+        assert caught.value.code is Code.INTERNAL
+        assert (await schema_of(db)).tables == before.tables
+        assert not await findings(db)
+
+    with_database(body, *LOCKED)
+
+
+def test_a_lock_that_took_nothing_over_is_found_before_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    skips_a_row(monkeypatch, 30)
+
+    async def body(db: Database) -> None:
+        await written_again(db)
+        before = await schema_of(db)
+        with pytest.raises(F1Error, match=r"made public: \(A, B\) = \(30, 1\): the lock that takes over") as caught:
+            await db.conn.execute(TAKE_OVER)
+        assert caught.value.code is Code.INTERNAL
+        assert (await schema_of(db)).tables == before.tables
+        assert not await findings(db)
+
+    with_database(body, *LOCKED)
+
+
+@pytest.mark.parametrize("change", [MOVE, MOVE_IN, TAKE_OVER])
+def test_moves_and_locks_that_are_right_are_read_once(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    looked: list[WalkKind] = []
+    verify = Verifier.verify
+
+    async def noted(self: Verifier, walk: Walk, watch: Any) -> Any:
+        looked.append(walk.kind)
+        return await verify(self, walk, watch)
+
+    monkeypatch.setattr(Verifier, "verify", noted)
+
+    async def body(db: Database) -> None:
+        await written_again(db)
+        await db.conn.execute(change)
+        assert set(looked) == {WalkKind.SUM_ROWS} | ({WalkKind.SUM_ENTRIES} if change != TAKE_OVER else set())
+        assert not await findings(db)
+
+    with_database(body, *LOCKED)
 
 
 WRONG_ENTRIES: dict[str, Callable[[list[Write]], list[Write]]] = {
