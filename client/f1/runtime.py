@@ -82,9 +82,16 @@ class Runtime:
         self.loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and return its result. An interrupt (Ctrl-C) cancels it."""
+        """Run ``work`` on the loop and return its result. An interrupt (Ctrl-C) cancels it.
+
+        Raises F1Error FAILED_PRECONDITION on the loop's own thread, which would wait for itself for ever: a caller that
+        is there is within what another call was given, such as a generator of its arguments.
+        """
         try:
             note_connect()
+            if threading.current_thread() is self._thread:
+                text = "an argument makes calls while it is used: make it first, such as a list instead of a generator"
+                raise F1Error(Code.FAILED_PRECONDITION, text)
         except F1Error:
             work.close()
             raise
@@ -98,12 +105,20 @@ class Runtime:
                 future.cancel()
             raise
 
+    async def _close(self) -> None:
+        """Close all connections, and end what else runs: a loop that goes with tasks complains about each."""
+        await self.pool.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     def stop(self) -> None:
         """Close all connections and end the thread."""
         if self.pid != os.getpid() or not self._thread.is_alive():
             return
         try:
-            asyncio.run_coroutine_threadsafe(self.pool.close(), self.loop).result(_STOP_TIMEOUT_S)
+            asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(_STOP_TIMEOUT_S)
         except TimeoutError:
             pass  # the process is ending, with or without a farewell
         self.loop.call_soon_threadsafe(self.loop.stop)

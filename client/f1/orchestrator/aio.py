@@ -1,17 +1,22 @@
-"""The orchestrator for asyncio: the primitives of patent 9619507, the retry loop and the sweep."""
+"""The orchestrator for asyncio: the primitives of patent 9619507, the retry loop and the sweep.
+
+Errors are those of :mod:`f1.errors`; ``ambiguous`` is only what a commit raises as UNKNOWN_OUTCOME.
+"""
 
 import asyncio
 import random
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from f1.orchestrator import cells, protocol, sweeping
+from f1.errors import translated, translating
+from f1.orchestrator import cells, options, protocol, sweeping
 from f1.orchestrator.cells import Row, Value
 from f1.orchestrator.driver import Surroundings, drive, release
 from f1.orchestrator.protocol import Attempt, Seen
-from f1.orchestrator.services import LocalTimestamps, LockService, TimestampService
+from f1.orchestrator.services import LockService, TimestampService, require_shared_twins
 from f1.orchestrator.steps import Steps
 from f1.orchestrator.stores.base import Store
 from f1.orchestrator.sweeping import SweepReport
@@ -68,21 +73,27 @@ class Orchestrator:
         Commits look for write-write conflicts, except in ``unchecked_tables``, and for changes of what they have read
         in ``serializable_tables``. ``timeout_s``: how long a transaction waits for the locks of others.
         ``delete_failed``: values of failed transactions are removed by readers that meet them. Raises F1Error
-        INVALID_ARGUMENT.
+        INVALID_ARGUMENT, FAILED_PRECONDITION.
         """
-        if isinstance(timestamps, LocalTimestamps):
-            timestamps.bind(store)
-        self.unchecked_tables = frozenset(cells.check_name("table", name) for name in unchecked_tables)
-        self.serializable_tables = frozenset(cells.check_name("table", name) for name in serializable_tables)
-        if both := self.unchecked_tables & self.serializable_tables:
-            text = f"a serializable table is checked for conflicts, so {', '.join(sorted(both))} cannot be unchecked"
-            raise F1Error(Code.INVALID_ARGUMENT, text)
-        self.around = Surroundings(store, timestamps, locks, timeout_s)
+        with translating():
+            self.unchecked_tables = options.table_names("unchecked_tables", unchecked_tables)
+            self.serializable_tables = options.table_names("serializable_tables", serializable_tables)
+            if both := self.unchecked_tables & self.serializable_tables:
+                names = ", ".join(sorted(both))
+                text = f"a serializable table is checked for conflicts, so {names} cannot be unchecked"
+                raise F1Error(Code.INVALID_ARGUMENT, text)
+            options.part("store", store, ("get_versions", "put", "put_if_absent", "range", "delete"))
+            options.part("timestamps", timestamps, ("next",))
+            options.part("locks", locks, ("acquire", "refresh", "validate", "release", "oldest_bound"))
+            self.around = Surroundings(store, timestamps, locks, options.seconds("timeout_s", timeout_s))
+            require_shared_twins(self, store, timestamps, locks)
+        self._closed = False
         self.known = _Decisions()
         self._delete_failed = delete_failed
         self._rng = rng or process_rng()
         self._last_ts, self._last_s = 0, 0.0
-        self._open: weakref.WeakSet[Transaction] = weakref.WeakSet()
+        # By start timestamp. Programs let go of transactions in any thread, also while the refresher looks at them all.
+        self._open: weakref.WeakValueDictionary[int, Transaction] = weakref.WeakValueDictionary()
         self._refresher: asyncio.Task[None] | None = None
         meter = metrics or Metrics()
         self._commits = meter.counter("orchestrator_commits", "Transactions by outcome.", ("outcome",))
@@ -91,32 +102,39 @@ class Orchestrator:
 
     # ------------------------------------------------------------------ transactions
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._closed
+
+    @translated
     async def start(self) -> "Transaction":
         """Begin a transaction: START_TX. Raises F1Error UNAVAILABLE and what else the services raise."""
+        self._require_not_closed()
         now_s = asyncio.get_running_loop().time()
         if not self._last_ts or now_s > self._last_s + _STALE_S:
             # A sweep removes nothing above the lowest bound: one from long ago would hold it back while this runs.
             self._last_ts = await self.around.timestamps.next()
-        attempt = await drive(protocol.start(self._last_ts), self.around)
+        with _certain():
+            attempt = await drive(protocol.start(self._last_ts), self.around)
         self._last_ts, self._last_s = max(self._last_ts, attempt.start_ts), now_s
         attempt.delete_failed = self._delete_failed
         transaction = Transaction(self, attempt)
-        self._open.add(transaction)
+        self._open[attempt.start_ts] = transaction
         if self._refresher is None or self._refresher.done():
             self._refresher = asyncio.create_task(_refresh(weakref.ref(self)), name="refresher of leases")
         return transaction
 
+    @translated
     async def run(self, fn: "Callable[[Transaction], Awaitable[T]]", *, attempts: int = 50) -> T:
         """Run ``fn`` in a transaction, commit it and return what ``fn`` returned. ``fn`` may run more than once.
 
-        Runs again after conflicts and other retryable errors that are not ambiguous. Raises F1Error: ABORTED after
-        ``attempts`` conflicts, UNKNOWN_OUTCOME, and what ``fn`` raises.
+        ``fn`` neither commits nor aborts. Runs again after conflicts and other retryable errors that are not ambiguous.
+        Raises F1Error: ABORTED after ``attempts`` conflicts, UNKNOWN_OUTCOME, and what ``fn`` raises.
         """
-        if attempts < 1:
-            raise F1Error(Code.INVALID_ARGUMENT, "a transaction is attempted at least once")
         pauses = self.pauses()
         last: F1Error | None = None
-        for _ in range(attempts):
+        for _ in range(options.above_zero("attempts", attempts)):
             try:
                 async with await self.start() as transaction:
                     result = await fn(transaction)
@@ -130,8 +148,10 @@ class Orchestrator:
             await pause(pauses)
         raise last or too_many(attempts)
 
+    @translated
     async def sweep(self, *, dry_run: bool = False) -> SweepReport:
         """Remove what no transaction can see any more, once; with ``dry_run`` only count it."""
+        self._require_not_closed()
         report = await drive(sweeping.sweep(self.known, dry_run=dry_run), self.around)
         if not dry_run:
             self._horizon.set(report.horizon)
@@ -147,15 +167,21 @@ class Orchestrator:
 
     def note(self, transaction: "Transaction", outcome: str) -> None:
         """Count how a transaction has ended; its leases are refreshed no longer."""
-        self._open.discard(transaction)
+        self._open.pop(transaction.start_ts, None)
         self._commits.labels(outcome=outcome).inc()
 
     def leases(self) -> list[Token]:
         """Return the leases of transactions that somebody still holds on to."""
-        return [token for transaction in list(self._open) for token in transaction.leases()]
+        held = [reference() for reference in self._open.valuerefs()]
+        return [token for transaction in held if transaction is not None for token in transaction.leases()]
+
+    def _require_not_closed(self) -> None:
+        if self._closed:
+            raise F1Error(Code.FAILED_PRECONDITION, "the orchestrator is closed: make another one")
 
     async def close(self) -> None:
         """End the refresher, and close the store and the services. Open transactions expire. Idempotent."""
+        self._closed = True
         if self._refresher is not None:
             self._refresher.cancel()
             await asyncio.gather(self._refresher, return_exceptions=True)
@@ -197,8 +223,8 @@ class Transaction:
 
     @property
     def commit_ts(self) -> int:
-        """The commit timestamp, once it has committed."""
-        return self._attempt.commit_ts
+        """The commit timestamp, once it has committed; 0 if it has not, or had nothing to write."""
+        return self._attempt.commit_ts if self._attempt.committed else 0
 
     def leases(self) -> list[Token]:
         """Return what has to be refreshed while this is open."""
@@ -214,10 +240,11 @@ class Transaction:
         """
         return (await self.get_many([(table, row, column)]))[0]
 
+    @translated
     async def get_many(self, wanted: Iterable[tuple[str, Row, str]]) -> list[Value]:
         """Return the values of cells, in their order: GET in its batched mode. Raises as :meth:`get`."""
         self._require_open()
-        named = [(_cell(cell)[0], cells.cell_key(*_cell(cell))) for cell in wanted]
+        named = [(cell[0], cells.cell_key(*cell)) for cell in options.cells_of(wanted)]
         attempt = self._attempt
         rest = sorted({key for _, key in named if key not in attempt.writes})
         found: dict[bytes, Seen] = {}
@@ -237,24 +264,36 @@ class Transaction:
         ``batch`` cells are read at a time. What the transaction writes while it iterates may or may not be met.
         Raises as :meth:`get`.
         """
-        if batch < 1:
-            raise F1Error(Code.INVALID_ARGUMENT, "a batch has at least one cell")
-        prefix = cells.table_prefix(table)
-        first = prefix if start is None else cells.row_prefix(table, start)
-        last = tuples.successor(prefix) if end is None else cells.row_prefix(table, end)
+        async for rows in self.range_pages(table, start, end, batch=batch):
+            for row in rows:
+                yield row
+
+    async def range_pages(
+        self, table: str, start: Row | None = None, end: Row | None = None, *, batch: int = 200
+    ) -> AsyncIterator[list[RangeRow]]:
+        """Iterate as :meth:`get_range` does, over all rows that one read completes at a time."""
+        with translating():
+            limit = options.above_zero("batch", batch)
+            prefix = cells.table_prefix(table)
+            first = prefix if start is None else cells.row_prefix(table, start)
+            last = tuples.successor(prefix) if end is None else cells.row_prefix(table, end)
         current: RangeRow | None = None
         while first < last:
-            page = await self._page(table, first, last, batch)
+            with translating():
+                page = await self._page(table, first, last, limit)
+                merged = [(cells.decode_key(key), cells.decode_value(data)) for key, data in self._merged(page)]
             first = page.end
-            for key, data in self._merged(page):
-                cell = cells.decode_key(key)
+            complete: list[RangeRow] = []
+            for cell, value in merged:
                 if current is None or current.row != cell.row:
                     if current is not None:
-                        yield current
+                        complete.append(current)
                     current = RangeRow(cell.row, {})
-                current.columns[cell.column] = cells.decode_value(data)
+                current.columns[cell.column] = value
+            if complete:
+                yield complete
         if current is not None:
-            yield current
+            yield [current]
 
     async def _page(self, table: str, first: bytes, last: bytes, batch: int) -> protocol.RangeRead:
         self._require_open()
@@ -267,7 +306,8 @@ class Transaction:
     async def _read(self, steps: Steps[T]) -> T:
         self._reading += 1
         try:
-            return await drive(steps, self._orchestrator.around)
+            with _certain():
+                return await drive(steps, self._orchestrator.around)
         finally:
             self._reading -= 1
 
@@ -281,12 +321,15 @@ class Transaction:
 
     def set(self, table: str, row: Row, column: str, value: Value) -> None:
         """Buffer a write: SET. Raises F1Error INVALID_ARGUMENT, KEY_TOO_LONG, OUT_OF_RANGE."""
-        self._write(table, row, column, cells.encode_value(value))
+        with translating():
+            self._write(table, row, column, cells.encode_value(value))
 
     def delete(self, table: str, row: Row, column: str) -> None:
         """Buffer the delete of a cell. Raises F1Error INVALID_ARGUMENT, KEY_TOO_LONG."""
-        self._write(table, row, column, None)
+        with translating():
+            self._write(table, row, column, None)
 
+    @translated
     async def delete_row(self, table: str, row: Row) -> None:
         """Buffer the delete of every cell of a row that this transaction sees. Raises as :meth:`get`."""
         prefix = cells.row_prefix(table, row)
@@ -302,6 +345,7 @@ class Transaction:
 
     # ------------------------------------------------------------------ the end
 
+    @translated
     async def commit(self, *, check: bool = True) -> bool:
         """Commit all writes, or none: COMMIT_TX. False: another transaction was in the way, run this one again.
 
@@ -328,9 +372,12 @@ class Transaction:
                 outcome = "unknown"
                 text = f"transaction {attempt.start_ts} may have committed or not ({error.message}): read to find out"
                 raise F1Error(Code.UNKNOWN_OUTCOME, text) from error
+            if error.ambiguous:
+                # Whatever became of its values: without the row that commits it nobody will ever see them.
+                raise _without_doubt(error) from error
             raise
         except asyncio.CancelledError:
-            outcome = "unknown" if attempt.deciding else "failed"
+            outcome = "unknown" if attempt.deciding else "committed" if attempt.committed else "failed"
             raise
         finally:
             self._orchestrator.note(self, outcome)
@@ -371,13 +418,25 @@ def too_many(attempts: int) -> F1Error:
     return F1Error(Code.ABORTED, f"the transaction lost a conflict in each of {attempts} attempts; run it again")
 
 
-async def next_row(rows: AsyncIterator[RangeRow]) -> RangeRow | None:
-    """Return the next row, None at the end."""
-    return await anext(rows, None)
+async def next_rows(pages: AsyncIterator[list[RangeRow]]) -> list[RangeRow] | None:
+    """Return the next rows, None at the end."""
+    return await anext(pages, None)
 
 
-def _cell(cell: tuple[str, Row, str]) -> tuple[str, Row, str]:
-    if not isinstance(cell, tuple | list) or len(cell) != len(cells.Cell._fields):
-        raise F1Error(Code.INVALID_ARGUMENT, f"a cell is (table, row, column), not {str(cell)[:60]}")
-    table, row, column = cell
-    return table, row, column
+@contextmanager
+def _certain() -> Iterator[None]:
+    """Nothing that a transaction does before its commit is of doubtful effect for whoever runs it: it may do it again.
+
+    That a write of the store, such as one that fails a dead transaction, may have happened or not matters to nobody.
+    """
+    try:
+        yield
+    except F1Error as error:
+        if not error.ambiguous:
+            raise
+        raise _without_doubt(error) from error
+
+
+def _without_doubt(error: F1Error) -> F1Error:
+    code = Code.UNAVAILABLE if error.code is Code.UNKNOWN_OUTCOME else error.code
+    return F1Error(code, error.message, retryable=error.retryable, details=error.details)

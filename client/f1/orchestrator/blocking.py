@@ -1,5 +1,6 @@
 """The orchestrator for programs without asyncio: the same as :mod:`f1.orchestrator.aio`, each call waits."""
 
+import inspect
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from f1.errors import translating
-from f1.orchestrator import aio
+from f1.orchestrator import aio, options
 from f1.orchestrator.aio import RangeRow
 from f1.orchestrator.cells import Row, Value
 from f1.orchestrator.services import LockService, TimestampService
@@ -58,17 +59,17 @@ class Orchestrator:
     def run(self, fn: "Callable[[Transaction], T]", *, attempts: int = 50) -> T:
         """Run ``fn`` in a transaction, commit it and return what ``fn`` returned. ``fn`` may run more than once.
 
-        Raises ABORTED after ``attempts`` conflicts, UNKNOWN_OUTCOME, and what ``fn`` raises.
+        ``fn`` neither commits nor aborts. Raises ABORTED after ``attempts`` conflicts, UNKNOWN_OUTCOME, and what ``fn``
+        raises.
         """
-        if attempts < 1:
-            with translating():
-                raise F1Error(Code.INVALID_ARGUMENT, "a transaction is attempted at least once")
+        with translating():
+            options.above_zero("attempts", attempts)
         pauses = self._inner.pauses()
         last: F1Error | None = None
         for _ in range(attempts):
             try:
                 with self.start() as transaction:
-                    result = fn(transaction)
+                    result = _done(fn(transaction))
                     if transaction.commit():
                         return result
                 last = None
@@ -129,21 +130,23 @@ class Transaction:
             return runtime().call(self._inner.get(table, row, column))
 
     def get_many(self, wanted: Iterable[tuple[str, Row, str]]) -> list[Value]:
-        """Return the values of cells, in their order."""
+        """Return the values of cells, in their order. What makes ``wanted`` may use the transaction."""
+        with translating():
+            named = options.cells_of(wanted)
         with self._taking_turns():
-            return runtime().call(self._inner.get_many(wanted))
+            return runtime().call(self._inner.get_many(named))
 
     def get_range(
         self, table: str, start: Row | None = None, end: Row | None = None, *, batch: int = 200
     ) -> Iterator[RangeRow]:
         """Iterate over the rows with ``start <= row < end``, by default all of a table: GET_RANGE."""
-        rows = self._inner.get_range(table, start, end, batch=batch)
+        pages = self._inner.range_pages(table, start, end, batch=batch)
         while True:
             with self._taking_turns():
-                row = runtime().call(aio.next_row(rows))
-            if row is None:
+                rows = runtime().call(aio.next_rows(pages))
+            if rows is None:
                 return
-            yield row
+            yield from rows
 
     def set(self, table: str, row: Row, column: str, value: Value) -> None:
         """Buffer a write: SET."""
@@ -175,3 +178,13 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.abort()
+
+
+def _done(result: T) -> T:
+    """Return what a transaction's function returned. A coroutine has done nothing yet, and nobody would await it."""
+    if inspect.iscoroutine(result):
+        result.close()
+        with translating():
+            text = "the function of a transaction is a coroutine function: f1.orchestrator.aio runs those"
+            raise F1Error(Code.INVALID_ARGUMENT, text)
+    return result

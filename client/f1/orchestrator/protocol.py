@@ -29,7 +29,7 @@ from f1.orchestrator.steps import (
 )
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
-from f1common.orchestrator.lock_table import Mode, Token, WantedLock
+from f1common.orchestrator.lock_table import MAX_LOCKS, Mode, Token, WantedLock
 
 __all__ = [
     "EVERYTHING",
@@ -92,6 +92,7 @@ class Attempt:
     commit_ts: int = 0
     released: bool = False
     """Whether all leases have been given back."""
+    committed: bool = False
     deciding: bool = False
     """Whether the row that commits it is on its way: until it is known what became of that, so is the outcome."""
     delete_failed: bool = True
@@ -242,9 +243,20 @@ def _sift(
         else:
             found[key] = NOTHING if version.value is None else Seen(version.value, version.ts)
     if failed and attempt.delete_failed:
-        # Nobody will ever see these values: the decision stays when they are gone.
-        yield Delete(tuple(failed))
+        yield from _remove(failed)
     return below
+
+
+def _remove(versions: Iterable[tuple[bytes, int]]) -> Steps[None]:
+    """Remove values that nobody will ever see: the decision stays when they are gone.
+
+    That it cannot be done, as in a store that is full, is no reason not to say what was found: they mean nothing where
+    they are, and a sweep finds them.
+    """
+    try:
+        yield Delete(tuple(versions))
+    except F1Error:
+        return
 
 
 def read_range(attempt: Attempt, start: bytes, end: bytes, limit: int, known: Known) -> Steps[RangeRead]:
@@ -268,12 +280,18 @@ def read_range(attempt: Attempt, start: bytes, end: bytes, limit: int, known: Kn
 def commit(attempt: Attempt, known: Known) -> Steps[bool]:
     """Commit the buffered writes; False if another transaction was in the way, and nothing of them is kept.
 
-    Raises F1Error TRANSACTION_EXPIRED (nothing is kept), UNKNOWN_OUTCOME.
+    Raises F1Error TRANSACTION_EXPIRED, OUT_OF_RANGE (nothing is kept), UNKNOWN_OUTCOME.
     """
     if not attempt.writes:
         return True
     own_row = transaction_key(attempt.start_ts)
     rows = {own_row, *(attempt.rows[key] for key in attempt.writes if attempt.rows.get(key))}
+    if len(rows) > MAX_LOCKS:
+        text = (
+            f"a transaction writes up to {MAX_LOCKS - 1} rows that are looked at for conflicts, not {len(rows) - 1}: "
+            "write them in several, or commit with check=False"
+        )
+        raise F1Error(Code.OUT_OF_RANGE, text)
     attempt.commit_lease = yield Acquire(tuple(WantedLock(name, Mode.WRITE) for name in sorted(rows)))
     leases = (attempt.lease, attempt.commit_lease)
     checked = [key for key in sorted(attempt.writes) if attempt.rows.get(key)]
@@ -287,7 +305,7 @@ def commit(attempt: Attempt, known: Known) -> Steps[bool]:
     committed = held and (yield from _decide_own(attempt, own_row, known))
     if not committed:
         # It never will be: these values are of no use to anybody, and no decision has to be left for them.
-        yield Delete(tuple((write.key, write.ts) for write in written))
+        yield from _remove((write.key, write.ts) for write in written)
     readable: bool = held or (yield Validate((attempt.lease,)))
     yield from _release(attempt)
     if not readable:
@@ -309,7 +327,8 @@ def _decide_own(attempt: Attempt, own_row: bytes, known: Known) -> Steps[bool]:
     found: bytes = yield PutIfAbsent(Write(own_row, 0, encode_decision(attempt.commit_ts)))
     attempt.deciding = False
     decision = known[attempt.start_ts] = decode_decision(found)
-    return decision == attempt.commit_ts
+    attempt.committed = decision == attempt.commit_ts
+    return attempt.committed
 
 
 def _has_conflict(attempt: Attempt, keys: Sequence[bytes], known: Known) -> Steps[bool]:

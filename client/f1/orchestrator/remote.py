@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from f1.errors import translating
+from f1.orchestrator import options
 from f1.orchestrator.services import not_free
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id, process_rng
@@ -28,13 +30,6 @@ _MAX_COUNT = 100_000
 _LEASE_S = 30.0
 _GRACE_S = 1.0
 _MODES = {Mode.READ: pb.WantedLock.READ, Mode.WRITE: pb.WantedLock.WRITE}
-
-
-def _addresses(text: str) -> list[str]:
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    if not found or not all(":" in part for part in found):
-        raise F1Error(Code.INVALID_ARGUMENT, f"a service is at HOST:PORT and not at {text!r}")
-    return found
 
 
 def _raise_error(reply: Any) -> None:
@@ -61,8 +56,9 @@ class Timestamps:
 
         ``timeout_s``: how long a call may take. Raises F1Error INVALID_ARGUMENT.
         """
-        self._names = _addresses(address)
-        self._timeout_s = timeout_s
+        with translating():
+            self._names = options.addresses("a timestamp service", address)
+            self._timeout_s = options.seconds("timeout_s", timeout_s)
         self._rng = rng or process_rng()
         self._channels = channels
         self._own_channels = channels is None
@@ -167,10 +163,13 @@ class Locks:
 
         ``timeout_s``: how long a call may take beyond waiting for locks. Raises F1Error INVALID_ARGUMENT.
         """
-        if len(_addresses(address)) != 1:
-            raise F1Error(Code.INVALID_ARGUMENT, "there is one lock service at a time: two could grant one lock twice")
-        self._name = _addresses(address)[0]
-        self._timeout_s = timeout_s
+        with translating():
+            names = options.addresses("a lock service", address)
+            if len(names) != 1:
+                text = "there is one lock service at a time: two could grant one lock twice"
+                raise F1Error(Code.INVALID_ARGUMENT, text)
+            self._name = names[0]
+            self._timeout_s = options.seconds("timeout_s", timeout_s)
         self._rng = rng or process_rng()
         self._channels = channels
         self._own_channels = channels is None

@@ -2,9 +2,12 @@
 
 import asyncio
 import random
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from f1.errors import translating
+from f1.orchestrator import options
 from f1.orchestrator.protocol import EVERYTHING
 from f1.orchestrator.steps import Write
 from f1.orchestrator.stores.base import Store
@@ -15,7 +18,7 @@ from f1common.ids import new_id, process_rng
 from f1common.orchestrator.lock_desk import LockDesk
 from f1common.orchestrator.lock_table import LockConfig, LockTable, Token, WantedLock
 
-__all__ = ["LocalLocks", "LocalTimestamps", "LockService", "TimestampService"]
+__all__ = ["LocalLocks", "LocalTimestamps", "LockService", "TimestampService", "require_shared_twins"]
 
 _BOUND_KEY = tuples.encode((None, "timestamps"))
 _RANGE = 100_000
@@ -121,8 +124,10 @@ class LocalLocks:
     ) -> None:
         """Know nothing. A lease lasts ``lease_ms``, refreshed up to ``tenure_ms``. Raises F1Error INVALID_ARGUMENT."""
         self._rng = rng or process_rng()
+        with translating():
+            lease_us = 1000 * options.above_zero("lease_ms", lease_ms)
+            config = LockConfig(lease_us, 1000 * options.above_zero("tenure_ms", tenure_ms))
         self.lease_s = lease_ms / 1000
-        config = LockConfig(lease_ms * 1000, tenure_ms * 1000)
         self._desk = LockDesk(LockTable(config, self._rng.getrandbits(62)), now_us)
 
     async def acquire(self, locks: Sequence[WantedLock], bound: int | None, timeout_s: float) -> Token:
@@ -157,6 +162,54 @@ class LocalLocks:
 
     async def close(self) -> None:
         """Keep everything: another orchestrator may use it."""
+
+
+class _User(Protocol):
+    """An orchestrator."""
+
+    @property
+    def closed(self) -> bool: ...
+
+
+class _Use:
+    """What an orchestrator that may still work uses with a store."""
+
+    def __init__(self, user: _User, timestamps: TimestampService, locks: LockService) -> None:
+        self.user = weakref.ref(user)
+        self.services = (timestamps, locks)
+
+    @property
+    def is_over(self) -> bool:
+        user = self.user()
+        return user is None or user.closed
+
+
+def _is_twin(service: object) -> bool:
+    return isinstance(service, LocalTimestamps | LocalLocks)
+
+
+_uses: "weakref.WeakKeyDictionary[Any, list[_Use]]" = weakref.WeakKeyDictionary()
+
+
+def require_shared_twins(user: _User, store: Store, timestamps: TimestampService, locks: LockService) -> None:
+    """Note that ``user``, an orchestrator, uses these, if the twins among them are those of all users of the store.
+
+    Two twins know nothing of one another: one store with both would lose updates and see no snapshots, in silence.
+    Raises F1Error FAILED_PRECONDITION, INVALID_ARGUMENT.
+    """
+    services = (timestamps, locks)
+    if any(_is_twin(service) for service in services) and getattr(store, "shared", False):
+        text = "processes that share a store share its services too: use Timestamps and Locks, not their local twins"
+        raise F1Error(Code.INVALID_ARGUMENT, text)
+    if isinstance(timestamps, LocalTimestamps):
+        timestamps.bind(store)
+    uses = [use for use in _uses.get(store, ()) if not use.is_over]
+    for other in uses:
+        for mine, theirs in zip(services, other.services, strict=True):
+            if mine is not theirs and (_is_twin(mine) or _is_twin(theirs)):
+                text = f"another orchestrator uses this store with its own {type(theirs).__name__}"
+                raise F1Error(Code.FAILED_PRECONDITION, f"{text}: give both the same, or close that orchestrator first")
+    _uses[store] = [*uses, _Use(user, timestamps, locks)]
 
 
 def not_free(timeout_s: float) -> F1Error:

@@ -68,6 +68,8 @@ def horizon() -> Steps[int]:
 def sweep(known: Known, *, dry_run: bool = False, page: int = 500) -> Steps[SweepReport]:
     """Go over everything once, ``page`` cells at a time. Any number of sweeps may run at once, or end anywhere."""
     report = SweepReport((yield from horizon()), dry_run)
+    if dry_run:
+        known = dict(known)  # for what would have been decided
     used: set[int] = set()
     start, end = _CELLS
     while True:
@@ -77,6 +79,8 @@ def sweep(known: Known, *, dry_run: bool = False, page: int = 500) -> Steps[Swee
             break
         start = cells[-1][0] + b"\x00"
     yield from _sweep_decisions(used, report, page)
+    if dry_run:
+        report.kept_failures += report.failed_now  # whose rows are not there yet
     return report
 
 
@@ -87,7 +91,7 @@ def _sweep_cells(
     decisions = yield from look_up(starts, known)
     for ts in sorted(starts - decisions.keys()):
         if ts <= report.horizon:
-            decisions[ts] = FAILED if report.dry_run else (yield from fail(ts, known))
+            decisions[ts] = known[ts] = FAILED if report.dry_run else (yield from fail(ts, known))
             report.failed_now += decisions[ts] == FAILED
     garbage: list[tuple[bytes, int]] = []
     for key, versions in cells:

@@ -16,14 +16,19 @@ from typing import Any, TypeVar
 
 import lmdb
 
+from f1.errors import translating
+from f1.orchestrator import options
 from f1.orchestrator.protocol import EVERYTHING
 from f1.orchestrator.steps import Version, Write
 from f1.orchestrator.stores.base import check_keys
 from f1common.errors import Code, F1Error
+from f1common.observe.logs import get_logger
 
 __all__ = ["LmdbStore"]
 
 T = TypeVar("T")
+
+_log = get_logger(__name__)
 
 _STAMP_BYTES = 8
 _MAX_BATCH = 1000
@@ -49,6 +54,34 @@ def _unpacked(data: bytes) -> bytes | None:
     return None if data[:1] == _DELETED else data[1:]
 
 
+def _folder(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise F1Error(Code.INVALID_ARGUMENT, f"a store is a folder, not {str(path)[:60]!r}")
+    return Path(path)
+
+
+def _open(folder: Path, shared: bool, map_bytes: int) -> tuple[int, Any]:
+    """Return the file that says who uses the folder, locked, and the environment."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        guard = os.open(folder / "used", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise F1Error(Code.BAD_DATA_DIR, f"cannot use {folder} for a store: {error.strerror}") from error
+    try:
+        fcntl.flock(guard, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        return guard, lmdb.open(str(folder), map_size=map_bytes, max_readers=1024)
+    except OSError as error:
+        os.close(guard)
+        text = (
+            f"{folder} is open already, in another process or in this one: close it there, or open the store with "
+            "shared=True in all processes"
+        )
+        raise F1Error(Code.FAILED_PRECONDITION, text) from error
+    except (lmdb.Error, OverflowError) as error:
+        os.close(guard)
+        raise F1Error(Code.BAD_DATA_DIR, f"cannot open the store {folder}: {error}") from error
+
+
 class LmdbStore:
     """Implements :class:`~f1.orchestrator.stores.base.Store`."""
 
@@ -56,25 +89,15 @@ class LmdbStore:
         """Open or create the folder ``path``.
 
         One process at a time may have it open, since the twins of the services know no other one; with ``shared`` any
-        number of processes, which then all use the same timestamp and lock services. ``map_bytes`` is how large it can
-        grow. Raises F1Error FAILED_PRECONDITION if another process has it, BAD_DATA_DIR.
+        number of processes, which then all use the same timestamp and lock services, and give the same ``map_bytes``,
+        which is how large it can grow. Raises F1Error FAILED_PRECONDITION if another process has it, BAD_DATA_DIR,
+        INVALID_ARGUMENT.
         """
-        folder = Path(path)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._guard = os.open(folder / "used", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise F1Error(Code.BAD_DATA_DIR, f"cannot use {folder} for a store: {error.strerror}") from error
-        try:
-            fcntl.flock(self._guard, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            self._env = lmdb.open(str(folder), map_size=map_bytes, max_readers=1024)
-        except OSError as error:
-            os.close(self._guard)
-            text = f"another process has {folder} open: end it, or open the store with shared=True in all of them"
-            raise F1Error(Code.FAILED_PRECONDITION, text) from error
-        except lmdb.Error as error:
-            os.close(self._guard)
-            raise F1Error(Code.BAD_DATA_DIR, f"cannot open the store {folder}: {error}") from error
+        with translating():
+            folder = _folder(path)
+            self._guard, self._env = _open(folder, shared, options.above_zero("map_bytes", map_bytes))
+        self.shared = shared
+        """Whether other processes may have it open too."""
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._commit_all, name=f"store {folder.name}", daemon=True)
@@ -202,6 +225,9 @@ class LmdbStore:
                 results = [work(txn) for work, _, _ in batch]
         except lmdb.Error as error:
             failure = _failed(error)
+        except Exception as error:  # this thread is the only one: whoever waits, now or later, would wait for ever
+            _log.error("a write of the store has failed", exc=error)
+            failure = F1Error(Code.INTERNAL, f"a write of the store has failed: {error}", ambiguous=True)
         for position, (_, future, loop) in enumerate(batch):
             result = None if failure is not None else results[position]
             with contextlib.suppress(RuntimeError):  # the loop of the caller has ended

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import grpc
 
+from f1.errors import translating
+from f1.orchestrator import options
 from f1.orchestrator.protocol import EVERYTHING
 from f1.orchestrator.steps import Version, Write
 from f1.orchestrator.stores.base import check_keys
@@ -94,11 +96,10 @@ class SpanStore:
         late they may come. ``timeout_s``: how long a call may take. ``client`` replaces the address: for simulations.
         Raises F1Error INVALID_ARGUMENT.
         """
-        self._addresses = tuple(part.strip() for part in address.split(",") if part.strip())
-        if client is None and (not self._addresses or not all(":" in part for part in self._addresses)):
-            raise F1Error(Code.INVALID_ARGUMENT, f"a store is at HOST:PORT,... and not at {address!r}")
+        with translating():
+            self._addresses = tuple(options.addresses("a store", address)) if client is None else ()
+            self._timeout_s = options.seconds("timeout_s", timeout_s)
         self._clock = clock or BoundedClock(_CLOCK_BOUND_US)
-        self._timeout_s = timeout_s
         self._rng = rng or process_rng()
         self._client = client
         self._own = client is None
