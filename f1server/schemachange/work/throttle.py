@@ -35,10 +35,13 @@ _MEMORY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ThrottleOptions:
-    """``slowdown``: how much longer users may wait, 0.05 is 5 %; rates are rows a second."""
+    """``slowdown``: how much longer users may wait, 0.05 is 5 %; rates are rows a second that are written.
+
+    The lower bound is such that an index on a million rows is filled and verified within ten minutes.
+    """
 
     slowdown: float = 0.05
-    min_rate: float = 2_000.0
+    min_rate: float = 3_000.0
     max_rate: float = 50_000.0
 
     def shared(self, workers: int) -> "ThrottleOptions":

@@ -54,6 +54,8 @@ _SCAN_ROWS = 500
 _SLICE_ROWS = 50
 """Rows that are worked on without letting others use the event loop."""
 _EXAMPLES = 3
+_FOR_ONE = {WalkKind.SUM_ROWS: 3, WalkKind.SUM_ENTRIES: 8}
+"""So many keys that are added up cost about as much as a row that is written, by which the pace goes."""
 _Key = tuple[bytes, int, bytes]
 """A key, the timestamp of its version, and its value."""
 
@@ -168,7 +170,7 @@ class Verifier:
         )
         async with aclosing(aiter(scan)) as batches:
             async for batch in batches:
-                async with paced(self._pace, batch.num_rows):
+                async with paced(self._pace, -(-batch.num_rows // _FOR_ONE.get(walk.kind, 1))):
                     await look(batch)
                 await watch(batch.num_rows, batch.nbytes)
 
