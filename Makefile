@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # What exists of the source roots and of the code around them.
 CODE   := $(wildcard f1common spanstore f1server master slavepool txservices client/f1 deploy/f1deploy bench scripts tests)
 
-.PHONY: install demo test test-unit test-long lint static format types contracts proto lock bench clean
+.PHONY: install demo test test-unit test-long lint static format types contracts tidy proto lock bench clean
 
 install: $(STAMP)
 
@@ -29,17 +29,17 @@ test: install static
 
 # What is quick enough to be run after every change. Arguments as above.
 test-unit: install
-	$(PY) -m pytest -m "not long" tests/unit tests/property tests/contract $(ARGS)
+	$(PY) scripts/test.py --only unit $(ARGS)
 
 # Resumable: finished units of this revision are not run again. Arguments: make test-long ARGS="--list".
 test-long: install
 	$(PY) scripts/test_long.py $(ARGS)
 
 lint: install static
-	$(PY) -m pytest -q tests/unit/test_tidy.py tests/unit/test_proto_drift.py
+	$(PY) -m pytest -q tests/unit/test_proto_drift.py
 
 # One target for each tool, so that `make -k static` shows what all of them say.
-static: format types contracts
+static: format types contracts tidy
 
 format: install
 	$(VENV)/bin/ruff check --quiet $(CODE)
@@ -50,6 +50,9 @@ types: install
 
 contracts: install
 	$(VENV)/bin/lint-imports --no-logo
+
+tidy: install
+	$(PY) scripts/tidy.py
 
 proto: install
 	$(PY) scripts/proto.py

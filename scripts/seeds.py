@@ -31,7 +31,7 @@ from rich.table import Table
 from scripts.quiet import quiet
 from scripts.simulate import parse_seeds
 from scripts.test_long import revision
-from scripts.worlds import KINDS, ROOT, Kind
+from scripts.worlds import CORE_CODE, KINDS, ROOT, Kind
 
 PASSED, FAILED = "passed", "failed"
 HUNG_CPU_S = 600.0
@@ -108,10 +108,11 @@ def try_batch(name: str, seeds: Sequence[int], revised: str, code: str) -> list[
     return lines
 
 
-def _begin_process() -> None:
+def _begin_process(databases: bool) -> None:
     """What is imported by now is no garbage: worlds collect before and after they run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import f1server.testing.scenario  # noqa: F401
+    if databases:
+        import f1server.testing.scenario  # noqa: F401
 
     gc.collect()
     gc.freeze()
@@ -199,9 +200,10 @@ def run_all(works: Sequence[Work], ledger: Ledger, processes: int, minutes: floa
     look = time.monotonic() + _LOOK_S
     todo = batches(works)
     running: set[Future[list[Line]]] = set()
-    pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), _begin_process, max_tasks_per_child=_TASKS_PER_PROCESS
-    )
+    # Databases take a second to import, which the state machines of a Paxos group alone do not need.
+    databases = any(work.kind.code != CORE_CODE for work in works)
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, spawn, _begin_process, (databases,), max_tasks_per_child=_TASKS_PER_PROCESS)
     try:
         while True:
             while len(running) < 2 * processes and time.monotonic() < end and (item := next(todo, None)):

@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PASSED = "passed"
 FAILED = "failed"
 POLL_S = 0.05
+SELECTED = "long or hypothesis"
+"""The marks of tests that are units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,10 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PytestJob:
-    """Every test below `path` that is marked long, one unit each, under the wide hypothesis profile."""
+    """Every test below `path` that is marked long and every property, one unit each, under the wide profile.
+
+    Properties run with few examples in quick runs and with thousands here: hypothesis marks them.
+    """
 
     name: str
     path: str
@@ -62,7 +67,7 @@ class PytestJob:
 
     def units(self, root: Path) -> Iterator[Unit]:
         """Collects the tests. Raises RuntimeError when pytest cannot."""
-        collect = [sys.executable, "-m", "pytest", "-m", "long", "--collect-only", "-q", self.path]
+        collect = [sys.executable, "-m", "pytest", "-m", SELECTED, "--collect-only", "-q", self.path]
         done = subprocess.run(collect, cwd=root, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 5):  # 5: nothing collected
             raise RuntimeError(f"pytest cannot collect {self.path}:\n{done.stdout}{done.stderr}")
@@ -71,7 +76,7 @@ class PytestJob:
                 yield Unit(f"{self.name}:{line}", self._command(line), self.timeout_s)
 
     def _command(self, node: str) -> tuple[str, ...]:
-        return (sys.executable, "-m", "pytest", "-q", "-m", "long", "--hypothesis-profile=long", "--timeout=0", node)
+        return (sys.executable, "-m", "pytest", "-q", "-m", SELECTED, "--hypothesis-profile=long", "--timeout=0", node)
 
 
 @dataclass(frozen=True, slots=True)

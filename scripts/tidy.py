@@ -1,8 +1,8 @@
 """What the style asks and neither ruff nor mypy nor import-linter checks.
 
 Each rule is a function from one parsed file to findings (`RULES`); two more look at all text and at the import graph.
-`python scripts/tidy.py` prints the findings of the repository; `tests/unit/test_tidy.py` fails on any, and shows each
-rule failing on a bad snippet. A finding names what to use instead.
+`python scripts/tidy.py` (`make static`) prints the findings of the repository and fails on any; their test
+shows each rule failing on a bad snippet. A finding names what to use instead.
 """
 
 import ast
@@ -134,10 +134,15 @@ class Source:
         return ast.parse(self.text, self.path)
 
     @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the tree: every rule looks at them, and walking takes longer than looking."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def names(self) -> Mapping[str, str]:
         """Local name -> dotted name that it was imported as."""
         names: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.split(".")[0]
@@ -146,6 +151,16 @@ class Source:
                 for alias in node.names:
                     names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         return names
+
+    @cached_property
+    def imports(self) -> frozenset[str]:
+        """Every name that may be a module used here."""
+        return frozenset(imported_modules(self))
+
+    def forget(self) -> None:
+        """Let the tree go once the rules have seen it: the trees of the whole repository are half a gigabyte."""
+        self.__dict__.pop("nodes", None)
+        self.__dict__.pop("tree", None)
 
     @property
     def is_product(self) -> bool:
@@ -177,7 +192,7 @@ class Source:
 
 def long_functions(source: Source) -> Iterator[Finding]:
     """Functions of 70 lines or more; the docstring does not count, prose is welcome."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -205,7 +220,7 @@ def banned_names(source: Source) -> Iterator[Finding]:
     """
     if not source.is_product:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Attribute | ast.Name):
             continue
         name = source.dotted(node)
@@ -220,11 +235,11 @@ def banned_builtins(source: Source) -> Iterator[Finding]:
     """Calls of builtins that have no place in the product; hash() only inside `__hash__`."""
     excused = {
         id(inner)
-        for outer in ast.walk(source.tree)
+        for outer in source.nodes
         if isinstance(outer, ast.FunctionDef) and outer.name == "__hash__"
         for inner in ast.walk(outer)
     }
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in BANNED_BUILTINS and name not in source.names:
                 folders, instead = BANNED_BUILTINS[name]
@@ -234,7 +249,7 @@ def banned_builtins(source: Source) -> Iterator[Finding]:
 
 def unseeded_random(source: Source) -> Iterator[Finding]:
     """`random.Random()` without a seed, in product code and tests alike: the same seed must give the same run."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and source.dotted(node.func) == "random.Random" and not node.args:
             yield source.finding(node, "unseeded-random", "random.Random() is banned; give it a seed")
 
@@ -243,7 +258,7 @@ def unsafe_lmdb(source: Source) -> Iterator[Finding]:
     """`lmdb.open` with an option that gives up a sync or a lock."""
     if not source.is_product:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not (isinstance(node, ast.Call) and source.dotted(node.func) in {"lmdb.open", "lmdb.Environment"}):
             continue
         for option, value in ((keyword.arg or "", keyword.value) for keyword in node.keywords):
@@ -260,14 +275,14 @@ def product_asserts(source: Source) -> Iterator[Finding]:
     """`assert` in product code: it vanishes under -O."""
     if not source.is_product:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Assert):
             yield source.finding(node, "assert", "assert is for tests; use f1common.errors.check")
 
 
 def bare_excepts(source: Source) -> Iterator[Finding]:
     """`except:`, and `except BaseException` that neither raises nor uses what it caught: both swallow cancellation."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         if node.type is None:
@@ -294,7 +309,7 @@ def skipped_tests(source: Source) -> Iterator[Finding]:
     """A test that does not run is no test."""
     if not source.path.startswith("tests/") or source.path in MAY_SKIP:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute) and source.dotted(node) in SKIPS:
             yield source.finding(node, "skipped-test", "fix the test or delete it; slow ones are marked long")
 
@@ -308,7 +323,7 @@ def dead_modules(sources: Sequence[Source], entry_points: Collection[str]) -> It
     used_by_tests: set[str] = set()
     for source in sources:
         target = used_by_tests if source.path.startswith("tests/") else used
-        target.update(name for name in imported_modules(source) if name != source.module)
+        target.update(name for name in source.imports if name != source.module)
     for source in sources:
         if not source.is_product or source.path.endswith(("__init__.py", "__main__.py")):
             continue
@@ -321,7 +336,7 @@ def dead_modules(sources: Sequence[Source], entry_points: Collection[str]) -> It
 def imported_modules(source: Source) -> Iterator[str]:
     """Every dotted name that may be a module used here: imports, and strings as in `python -m NAME`."""
     package = source.module if source.path.endswith("__init__.py") else source.module.rpartition(".")[0]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
@@ -399,6 +414,8 @@ def check_repository(root: Path) -> list[Finding]:
     for source in sources:
         for rule in RULES:
             findings.extend(rule(source))
+        _ = source.imports
+        source.forget()
     findings.extend(dead_modules(sources, entry_points(root)))
     return sorted(findings)
 

@@ -35,6 +35,7 @@ from f1common.encoding.row import (
 )
 from f1common.encoding.values import TIMESTAMP_MAX, TIMESTAMP_MIN, numeric_units
 from f1common.errors import Code, F1Error
+from tests.amounts import examples
 
 Row = dict[int, Cell]
 
@@ -87,13 +88,13 @@ def same(a: Row, b: Row) -> bool:
     return {column: exact(cell) for column, cell in a.items()} == {column: exact(cell) for column, cell in b.items()}
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(rows)
 def test_cells_come_back_exactly(row: Row) -> None:
     assert same(decode_row(encode_row(row)), row)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(rows, max_size=4), timestamps)
 def test_cells_that_are_read_one_by_one_are_those_of_the_whole_row(several: list[Row], ts: int) -> None:
     for row, stored in zip(several, decode_stored([encode_row(row) for row in several]), strict=True):
@@ -113,7 +114,7 @@ def test_the_order_in_which_cells_were_set_leaves_no_trace(row: Row) -> None:
     assert encode_row(dict(reversed(row.items()))) == encode_row(row)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(rows, rows, st.sets(columns))
 def test_a_patch_is_a_decode_a_change_and_an_encode(row: Row, changes: Row, drop: set[int]) -> None:
     expected = {column: cell for column, cell in row.items() if column not in drop} | changes
@@ -132,7 +133,7 @@ def test_cells_of_later_types_survive_readers_and_writers_that_do_not_know_them(
     assert exact(decode_row(patch_row(data, {8: 1}))[7]) == ("ext", (code, payload))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rows, st.sets(columns, min_size=1, max_size=4), timestamps, st.integers(0, 70_000))
 def test_places_for_the_commit_timestamp_are_where_they_are_said_to_be(
     row: Row, places: set[int], ts: int, size: int
@@ -186,7 +187,7 @@ def test_this_versions_locks_are_pinned_when_a_row_is_carried_over(row: Row, ts:
     assert same(pinned, {column: Timestamp(ts) if cell is THIS_VERSION else cell for column, cell in row.items()})
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_data_corruption(data: bytes) -> None:
     for read in (decode_row, lambda row: patch_row(row, {1: 2}), lambda row: [*map(read_all, decode_stored([row]))]):
@@ -196,7 +197,7 @@ def test_no_bytes_raise_anything_but_data_corruption(data: bytes) -> None:
             assert error.code is Code.DATA_CORRUPTION
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(rows.filter(bool), st.data())
 def test_a_damaged_row_decodes_to_cells_or_is_refused(row: Row, data: st.DataObject) -> None:
     damaged = bytearray(encode_row(row))

@@ -24,6 +24,7 @@ from f1common.encoding.tuple import (
 )
 from f1common.encoding.values import TIMESTAMP_MAX, TIMESTAMP_MIN
 from f1common.errors import Code, F1Error
+from tests.amounts import examples
 
 Tuple = tuple[Value, ...]
 
@@ -81,7 +82,7 @@ def sign(number: int) -> int:
     return (number > 0) - (number < 0)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(tuples, tuples)
 @example((b"a",), (b"a\0",))
 @example(("a", 1), ("a\0",))
@@ -93,7 +94,7 @@ def test_bytes_are_ordered_as_values_are(a: Tuple, b: Tuple) -> None:
     assert sign((left > right) - (left < right)) == sign(compare(a, b))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_neighbours_of_one_type_are_ordered(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([INT64 | borders, doubles, numerics, texts, blobs]))
@@ -103,7 +104,7 @@ def test_neighbours_of_one_type_are_ordered(data: st.DataObject) -> None:
     assert encoded == sorted(encoded)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(tuples)
 def test_what_is_encoded_is_decoded(value: Tuple) -> None:
     decoded = decode(encode(value))
@@ -117,7 +118,7 @@ def test_encodings_of_parts_are_joined(a: Tuple, b: Tuple) -> None:
     assert encode(a + b) == encode(a) + encode(b)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(tuples, tuples)
 def test_one_encoding_begins_another_only_if_its_tuple_does(a: Tuple, b: Tuple) -> None:
     begins = len(a) <= len(b) and compare(a, b[: len(a)]) == 0
@@ -130,7 +131,7 @@ def test_no_element_starts_with_a_reserved_byte(value: Tuple) -> None:
         assert encode((item,))[0] not in (0x00, 0xFF)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(tuples, tuples)
 def test_the_range_of_a_prefix_holds_its_extensions_and_versions_and_nothing_else(a: Tuple, b: Tuple) -> None:
     prefix, key = encode(a), encode(b)
@@ -152,7 +153,7 @@ def test_a_prefix_is_decoded_whatever_follows(value: Tuple, rest: bytes, data: s
     assert encode(decoded) == encode(value[:n])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(
     st.one_of(
         st.binary(max_size=30),
@@ -168,7 +169,7 @@ def test_bytes_are_canonical_or_refused(data: bytes) -> None:
         assert encode(decoded) == data
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(tuples.filter(bool), st.data())
 def test_damaged_encodings_are_canonical_or_refused(value: Tuple, data: st.DataObject) -> None:
     damaged = bytearray(encode(value))
@@ -182,7 +183,7 @@ def test_damaged_encodings_are_canonical_or_refused(value: Tuple, data: st.DataO
             assert error.code is Code.DATA_CORRUPTION
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(tuples, tuples, st.integers(TIMESTAMP_MIN, TIMESTAMP_MAX))
 def test_a_placeholder_becomes_the_timestamp_and_nothing_else_changes(before: Tuple, after: Tuple, ts: int) -> None:
     offset = len(encode(before))

@@ -51,6 +51,7 @@ from spanstore.txn.commands import (
 )
 from spanstore.txn.locks import LockMode, Priority
 from spanstore.txn.outcomes import FinishedRecord, encode_finished
+from tests.amounts import examples
 
 GROUP = 3
 KEYS = [b"\x01" + bytes([k]) for k in range(1, 7)]
@@ -281,7 +282,7 @@ def check_seed(seed: int, length: int) -> None:
     asyncio.run(work())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 1 << 32), st.integers(1, 40))
 def test_a_copy_made_while_the_group_goes_on_is_the_state_after_the_replay(seed: int, length: int) -> None:
     check_seed(seed, length)

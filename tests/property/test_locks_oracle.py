@@ -15,6 +15,7 @@ from spanstore.txn.locks import (
     Waiting,
     WaitPolicy,
 )
+from tests.amounts import examples
 
 KEYS = [bytes([letter]) for letter in b"abcde"]
 TXNS = [b"t%d" % number for number in range(6)]
@@ -130,7 +131,7 @@ command: st.SearchStrategy[Command] = st.one_of(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.lists(command, max_size=40))
 def test_table_agrees_with_the_rules(commands: list[Command]) -> None:
     table, oracle = LockTable(), Oracle()

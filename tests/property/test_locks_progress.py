@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanstore.txn.locks import Acquired, LockMode, LockTable, Priority, Refused, Span, WaitPolicy
+from tests.amounts import examples
 
 S, X, A = LockMode.SHARED, LockMode.EXCLUSIVE, LockMode.APPEND
 KEYS = [bytes([letter]) for letter in b"abcd"]
@@ -186,7 +187,7 @@ def make_txns(rng: random.Random, count: int, groups: int) -> list[Txn]:
     return txns
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 1 << 32), st.integers(2, 8), st.integers(1, 4))
 def test_every_transaction_commits(seed: int, count: int, groups: int) -> None:
     rng = random.Random(seed)

@@ -13,6 +13,7 @@ from spanstore.engine.base import WriteBatch
 from spanstore.engine.memory import MemoryEngine
 from spanstore.mvcc.collect import Found, find_garbage, remove_versions
 from spanstore.mvcc.versions import MAX_TS, Version, put_version, read_version, scan_versions, version_key
+from tests.amounts import examples
 
 GROUP = 7
 MAX_TIME = 40
@@ -101,7 +102,7 @@ def needed(oracle: Oracle, mark: int) -> dict[bytes, list[int]]:
     return left
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories(), st.integers(0, MAX_TIME + 1), st.sampled_from([1, 3, 8, 30]), st.integers(0, 1 << 30))
 def test_reads_at_and_above_the_mark_stay_the_same(oracle: Oracle, mark: int, max_items: int, seed: int) -> None:
     """In steps of any size; a leader may change in the middle, and go on from an older position or from the start."""
@@ -130,7 +131,7 @@ def test_reads_at_and_above_the_mark_stay_the_same(oracle: Oracle, mark: int, ma
     assert (size > 0) == (versions > 0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(histories(), st.lists(st.integers(0, MAX_TIME), min_size=2, max_size=4).map(sorted), st.integers(1, 30))
 def test_the_mark_rises_in_the_middle_of_a_pass(oracle: Oracle, marks: list[int], max_items: int) -> None:
     store = Store(oracle)

@@ -17,6 +17,7 @@ from spanstore.mvcc.versions import (
     read_version,
     scan_versions,
 )
+from tests.amounts import examples
 
 GROUP = 7
 MAX_TIME = 30
@@ -70,7 +71,7 @@ def reader_of(oracle: Oracle) -> MemoryReader:
     return engine.snapshot()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(histories(), keys, times)
 def test_point_reads(oracle: Oracle, other: bytes, ts: int) -> None:
     reader = reader_of(oracle)
@@ -79,7 +80,7 @@ def test_point_reads(oracle: Oracle, other: bytes, ts: int) -> None:
         assert latest(reader, GROUP, key) == as_of(oracle, key, MAX_TS)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(histories(), borders, borders, times, st.one_of(st.none(), st.integers(0, 5)), st.booleans())
 def test_range_reads(oracle: Oracle, start: bytes, end: bytes, ts: int, limit: int | None, reverse: bool) -> None:
     reader = reader_of(oracle)
@@ -93,7 +94,7 @@ def test_range_reads(oracle: Oracle, start: bytes, end: bytes, ts: int, limit: i
     assert latest_in_range_ts(reader, GROUP, start, end) == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories(), times, st.integers(1, 40), st.booleans())
 def test_a_scan_in_pieces_is_the_whole_scan(oracle: Oracle, ts: int, max_bytes: int, reverse: bool) -> None:
     """The next piece begins at the successor of the last key, or ends at the last key when reading backwards."""

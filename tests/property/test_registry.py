@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from f1server.dist.view import PoolView, Slave, SlaveState, SlaveView
 from master.registry import Beat, Effects, PoolList, Registry, RegistryConfig, SlaveIdentity, State
+from tests.amounts import examples
 
 STEP_US = 50_000
 SUSPECT_US, DEAD_US = 1_000_000, 5_000_000
@@ -99,7 +100,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(ACTIONS, max_size=60))
 def test_states_follow_from_what_was_last_heard(actions: list[tuple[str, int | str]]) -> None:
     master = Master()
@@ -128,7 +129,7 @@ def view_of(epoch: int, pool: PoolList) -> list[SlaveView]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(st.integers(10, 200), st.lists(st.integers(0, 90), min_size=3, max_size=3), st.booleans()),

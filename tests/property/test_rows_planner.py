@@ -31,6 +31,7 @@ from f1server.rows.keys import row_key, split_row_key
 from f1server.rows.locks import lock_value
 from f1server.rows.values import Row, Value, same
 from f1server.rows.writes import LogicalWrite, WriteKind
+from tests.amounts import examples
 from tests.unit.rows.store import Store
 
 INT, TEXT, DOUBLE, NUMERIC = (ColumnType(kind) for kind in (Kind.INT64, Kind.STRING, Kind.DOUBLE, Kind.NUMERIC))
@@ -408,7 +409,7 @@ def same_rows(left: dict[str, Rows], right: dict[str, dict[tuple[Value, ...], Ro
     return True
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(histories())
 def test_rows_and_errors_are_those_of_the_simplest_database(
     history: tuple[Schema, list[list[LogicalWrite]]],
@@ -419,7 +420,7 @@ def test_rows_and_errors_are_those_of_the_simplest_database(
         assert store.others(schema) == oracle.entries()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories())
 def test_every_lock_says_when_its_columns_last_changed(history: tuple[Schema, list[list[LogicalWrite]]]) -> None:
     schema, transactions = history
@@ -438,7 +439,7 @@ def test_every_lock_says_when_its_columns_last_changed(history: tuple[Schema, li
             assert lock_value(table, cells, ts) == max(expected.values())
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories())
 def test_the_change_history_replayed_is_the_rows(history: tuple[Schema, list[list[LogicalWrite]]]) -> None:
     schema, transactions = history
@@ -484,7 +485,7 @@ def same_values(left: Row, right: Row) -> bool:
     return all(same(left.get(i), right.get(i)) for i in left.keys() | right.keys())
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories())
 def test_everything_that_is_written_or_relied_on_was_locked(
     history: tuple[Schema, list[list[LogicalWrite]]],
@@ -560,7 +561,7 @@ CLEAR = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(HOSTILE, min_size=1, max_size=3))
 def test_whatever_a_client_sends_is_done_or_gets_a_clear_error(writes: list[LogicalWrite]) -> None:
     schema = make_schema(Shape(3, False, True, True, True, True, True, ""))

@@ -18,6 +18,7 @@ from f1server.schemachange.work.tablewalk import TableWalks
 from f1server.testing.change_worlds import ChangeScenario, ChangeStats, draw, run
 from scripts.quiet import quiet
 from spanstore.testing.checkers import CheckFailed
+from tests.amounts import some
 
 
 def stats(scenario: ChangeScenario) -> ChangeStats:
@@ -25,7 +26,7 @@ def stats(scenario: ChangeScenario) -> ChangeStats:
         return run(scenario).value
 
 
-@pytest.mark.parametrize("seed", [9, 26, *(pytest.param(n, marks=pytest.mark.long) for n in range(50, 60))])
+@pytest.mark.parametrize("seed", some([9], [26, *range(50, 60)]))
 def test_seeds(seed: int) -> None:
     found = stats(draw(seed))
     assert found.checks > found.versions

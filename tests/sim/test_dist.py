@@ -29,6 +29,7 @@ from slavepool.process import SlaveProcess
 from spanstore.client import SpanClient
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim import NodeEnv, World, simulate
+from tests.amounts import some
 
 PORT = 7500
 SLAVES = ["slave-1", "slave-2", "slave-3"]
@@ -217,13 +218,13 @@ async def under_faults(world: World, faults: int) -> tuple[int, int]:
     return succeeded, sum(slaves.attempts)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([1], [0, *range(2, 12)]))
 def test_queries_while_slaves_die_and_hang(seed: int) -> None:
     simulate(lambda world: under_faults(world, 14), f"dist/{seed}")
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    runs = [simulate(lambda world: under_faults(world, 4), "dist/same") for _ in range(2)]
+    runs = [simulate(lambda world: under_faults(world, 1), "dist/same") for _ in range(2)]
     assert runs[0].trace_hash == runs[1].trace_hash
 
 

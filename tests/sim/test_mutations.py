@@ -24,14 +24,11 @@ QUICK = (
     ("commit_id_executed_twice", 0),
     ("tested_before_locked", 0),
     ("abort_not_logged", 0),
-    ("own_before_cede", 0),
-    ("last_rows_forgotten", 0),
-    ("outcomes_forgotten", 0),
-    ("old_data_kept", 100),
 )
+SLOWER = (("own_before_cede", 0), ("last_rows_forgotten", 0), ("outcomes_forgotten", 0), ("old_data_kept", 100))
 
 
-@pytest.mark.parametrize(("name", "first"), QUICK)
+@pytest.mark.parametrize(("name", "first"), [*QUICK, *(pytest.param(*item, marks=pytest.mark.long) for item in SLOWER)])
 def test_quick_ones_are_caught(name: str, first: int) -> None:
     """Within five seeds, because code that has changed takes another course at the same seed."""
     found = script.hunt(name, first, 5)

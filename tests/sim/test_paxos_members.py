@@ -15,6 +15,7 @@ from spanstore.paxos.leading import Leading
 from spanstore.paxos.quorum import majority, reached_by
 from spanstore.testing.paxos_members import MembersWorld
 from spanstore.testing.paxos_nodes import Mutation, Violation
+from tests.amounts import some
 
 # Broken variants: each must be caught by the checkers.
 
@@ -147,7 +148,7 @@ def run_seeds(first: int, last: int) -> tuple[int, int, int]:
     return changes, transferred, lost
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", some([0], [1, 2, 3]))
 def test_the_group_survives_changes_of_its_members(block: int) -> None:
     changes, transferred, lost = run_seeds(block * 10, block * 10 + 10)
     assert changes > 100 and transferred > 50 and lost > 5, "the worlds are too calm to show anything"

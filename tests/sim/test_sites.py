@@ -4,11 +4,12 @@ import pytest
 
 from spanstore.testing.sim.world import WorldConfig, run_sim
 from spanstore.testing.sites import Report, measure, second_nearest_us
+from tests.amounts import some
 
 CLOCK_BOUND_US = 2_000
 
 
-@pytest.fixture(scope="module", params=(1, 2))
+@pytest.fixture(scope="module", params=some([1], [2, 3]))
 def report(request: pytest.FixtureRequest) -> Report:
     return run_sim(measure, request.param, WorldConfig(clock_bound_us=CLOCK_BOUND_US, max_drift_ppm=100))
 

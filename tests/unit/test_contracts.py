@@ -3,7 +3,6 @@
 `make lint` runs them over the code; here they run over skeletons of the packages, with one forbidden import each.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -101,29 +100,50 @@ def skeleton(root: Path, imports: list[tuple[str, str]]) -> None:
             file.write(f"import {imported}\n")
 
 
-def broken(root: Path) -> list[str]:
-    """The names of the contracts that the skeleton breaks."""
-    code = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--no-cache"],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    verdicts = re.findall(r"^(.+) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE)
-    assert verdicts, done.stdout + done.stderr
-    assert (done.returncode != 0) == any(verdict == "BROKEN" for _, verdict in verdicts)
-    return [name for name, verdict in verdicts if verdict == "BROKEN"]
+# One process for all of them: starting import-linter takes longer than a skeleton. Its code is looked for there first.
+LINT = """
+import importlib, os, sys
+from importlinter.cli import lint_imports
+for root in sys.argv[1:]:
+    os.chdir(root)
+    sys.path[0] = root
+    importlib.invalidate_caches()
+    print("exit code", lint_imports(no_cache=True), flush=True)
+"""
+
+
+def broken(roots: list[Path]) -> list[list[str]]:
+    """The names of the contracts that each of the skeletons breaks."""
+    command = [sys.executable, "-c", LINT, *map(str, roots)]
+    done = subprocess.run(command, cwd=roots[0], capture_output=True, text=True, check=True)
+    found = []
+    for report in re.findall(r"(.+?)^exit code (\d)$", done.stdout, re.MULTILINE | re.DOTALL):
+        verdicts = re.findall(r"^(.+) (KEPT|BROKEN)\b", report[0], re.MULTILINE)
+        assert verdicts, report[0] + done.stderr
+        assert (report[1] != "0") == any(verdict == "BROKEN" for _, verdict in verdicts)
+        found.append([name for name, verdict in verdicts if verdict == "BROKEN"])
+    assert len(found) == len(roots), done.stdout + done.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[str]]:
+    """For each forbidden import the contracts that break with it."""
+    roots = [tmp_path_factory.mktemp("forbidden") for _ in FORBIDDEN]
+    for root, (importer, imported, _) in zip(roots, FORBIDDEN, strict=True):
+        skeleton(root, [(importer, imported)])
+    found = broken(roots)
+    return {item[:2]: names for item, names in zip(FORBIDDEN, found, strict=True)}
 
 
 def test_what_the_architecture_allows_is_kept(tmp_path: Path) -> None:
     skeleton(tmp_path, list(ALLOWED))
-    assert broken(tmp_path) == []
+    assert broken([tmp_path]) == [[]]
 
 
 @pytest.mark.parametrize(("importer", "imported", "contract"), FORBIDDEN, ids=lambda value: str(value))
-def test_forbidden_import_breaks_its_contract(tmp_path: Path, importer: str, imported: str, contract: str) -> None:
-    skeleton(tmp_path, [(importer, imported)])
-    assert any(name.startswith(contract) for name in broken(tmp_path))
+def test_forbidden_import_breaks_its_contract(
+    verdicts: dict[tuple[str, str], list[str]], importer: str, imported: str, contract: str
+) -> None:
+    names = verdicts[importer, imported]
+    assert any(name.startswith(contract) for name in names)

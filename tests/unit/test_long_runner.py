@@ -156,22 +156,25 @@ def test_interrupted_unit_is_killed_and_not_recorded(root: Path) -> None:
     assert not list((root / "build").glob("**/ledger.jsonl"))
 
 
-def test_pytest_job_has_one_unit_per_test_that_is_marked_long(root: Path) -> None:
+def test_pytest_job_has_one_unit_per_test_that_is_marked_long_and_per_property(root: Path) -> None:
     (root / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["long: slow"]\n')
     (root / "tests").mkdir()
     (root / "tests" / "conftest.py").write_text("import hypothesis\nhypothesis.settings.register_profile('long')\n")
     (root / "tests" / "test_a.py").write_text(
         "import pytest\ndef test_quick(): pass\n@pytest.mark.long\n@pytest.mark.parametrize('x', [1, 2])\n"
         "def test_slow(x): assert x == 1\n"
+        "from hypothesis import given, settings, strategies as st\n@given(st.booleans())\n"
+        "def test_property(x): assert settings.get_current_profile_name() == 'long'\n"
     )
     job = PytestJob("pytest", "tests")
     assert [unit.name for unit in job.units(root)] == [
         "pytest:tests/test_a.py::test_slow[1]",
         "pytest:tests/test_a.py::test_slow[2]",
+        "pytest:tests/test_a.py::test_property",
     ]
     code, output = call(root, job)
     assert code == 1
-    assert "1 passed, 1 failed, 0 not run" in output
+    assert "2 passed, 1 failed, 0 not run" in output
 
 
 def test_pytest_that_cannot_collect_is_an_error(root: Path) -> None:

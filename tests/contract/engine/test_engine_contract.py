@@ -13,6 +13,7 @@ from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.engine.base import MAX_KEY_BYTES, Engine, EngineFailed, WriteBatch
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.engine.memory import MemoryEngine
+from tests.amounts import examples
 
 Open = Callable[[], Engine]
 
@@ -316,7 +317,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asyncio.run(engine.close())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(history=batches, probes=st.lists(st.tuples(keys, keys), max_size=4), keep=st.sets(st.integers(0, 6)))
 def test_every_snapshot_equals_the_model_of_its_time(
     shared: Engine, history: list[list[tuple[str, bytes, bytes]]], probes: list[tuple[bytes, bytes]], keep: set[int]

@@ -379,6 +379,7 @@ def test_after_revoke_nothing_commits_and_nothing_is_read_under_the_old_right(se
                 try:
                     if kind == "autocommit":
                         await conn.execute(f"UPDATE T SET B = B + 1 WHERE A = {row}")
+                        await asyncio.sleep(0.1)
                     else:
                         async with conn.transaction(kind) as tx:
                             await tx.execute(f"UPDATE T SET B = B + 1 WHERE A = {row}")

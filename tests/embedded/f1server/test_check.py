@@ -517,7 +517,7 @@ def test_indexes_that_come_and_go_give_no_finding(seed: int) -> None:
                 done = changing.done()
                 result = await check(db)
                 assert found(result) == [], [g.examples for g in result.findings]
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.2)
                 states |= {
                     i.state for t in (await schema_of(db)).tables for i in t.indexes if i.name in ("Other", "Near")
                 }

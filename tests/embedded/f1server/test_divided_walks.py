@@ -88,7 +88,7 @@ async def changing(db: Database) -> Any:
             await db.conn.execute("DELETE FROM R WHERE A = ?", ((a + 11) % ROWS,))
             await db.conn.execute("INSERT INTO R VALUES (?, ?, 0)", (ROWS + count, -count))
             count += 1
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 
     task = db.env.spawn(work())
     try:

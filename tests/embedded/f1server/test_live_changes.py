@@ -18,6 +18,7 @@ from f1server.catalog.schema import ElementState, Schema
 from f1server.schemachange.jobs.jobs import Order
 from f1server.schemachange.work.walk import Walker
 from f1server.testing.database import Database, with_database
+from tests.amounts import some
 
 BASE = "A INT64 NOT NULL, V INT64, PRIMARY KEY (A)"
 OTHER = "CREATE TABLE Other (K INT64 NOT NULL, Name STRING, PRIMARY KEY (K))"
@@ -250,7 +251,7 @@ async def writer(conn: f1.aio.Connection, rng: random.Random, ended: asyncio.Eve
                 sums.pop(key, None)
                 await asyncio.sleep(0.5)
                 await _settle(conn, key, sums)
-        await asyncio.sleep(rng.random() * 0.02)
+        await asyncio.sleep(rng.random() * 0.05)
 
 
 async def _settle(conn: f1.aio.Connection, key: int, sums: dict[int, int]) -> None:
@@ -282,7 +283,7 @@ def deaf(db: Database) -> None:
         db.process(number)._changes._nudge = lost
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([0], range(1, 6)))
 def test_any_change_under_load(seed: int) -> None:
     """From shape to shape, while both servers write under neighbouring versions; then all is as it should be."""
 
@@ -309,7 +310,7 @@ def test_any_change_under_load(seed: int) -> None:
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([0], range(1, 6)))
 def test_a_change_whose_server_dies_is_finished_by_the_other(seed: int) -> None:
     async def body(db: Database) -> None:
         rng = random.Random(seed)

@@ -187,7 +187,7 @@ def move(into: bool, action: str, seed: int) -> User:
     return with_database(body, *ddl, seed=seed, lease_ms=1_000)
 
 
-@pytest.mark.parametrize("action", ["CASCADE", "NO ACTION"])
+@pytest.mark.parametrize("action", ["CASCADE", pytest.param("NO ACTION", marks=pytest.mark.long)])
 @pytest.mark.parametrize("into", [True, False], ids=["into", "out"])
 def test_no_row_is_lost_and_none_loses_its_parent(into: bool, action: str) -> None:
     user = move(into, action, 1)

@@ -17,6 +17,7 @@ from f1server.catalog.store import Stored
 from f1server.schemachange.executor import SchemaChanges
 from f1server.testing.checks import check_indexes, stored
 from f1server.testing.database import Database, with_database
+from tests.amounts import some
 
 R = "CREATE TABLE R (A INT64 NOT NULL, V INT64, PRIMARY KEY (A))"
 KID = "CREATE TABLE Kid (A INT64 NOT NULL, B INT64 NOT NULL, V INT64, PRIMARY KEY (A, B)) INTERLEAVE IN PARENT R"
@@ -154,7 +155,7 @@ def test_a_unique_index_with_duplicates_fails_and_leaves_nothing() -> None:
     with_database(body, R)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", some([0], range(1, 6)))
 def test_indexes_are_made_while_others_write(seed: int) -> None:
     """Inserts, updates that move entries, deletes and re-inserts through both servers; queries use what is public."""
 
@@ -180,7 +181,7 @@ def test_indexes_are_made_while_others_write(seed: int) -> None:
                         found = await (await conn.execute("SELECT A FROM R WHERE V = ?", [rng.randrange(5)])).fetchall()
                         assert len({a for (a,) in found}) == len(found)
                 writes += 1
-                await asyncio.sleep(rng.random() * 0.05)
+                await asyncio.sleep(rng.random() * 0.1)
 
         writers = [asyncio.create_task(write(number)) for number in range(2)]
         for name in ("One", "Two"):

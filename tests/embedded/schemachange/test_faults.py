@@ -19,7 +19,7 @@ SOME = [
         tuple(LAYOUTS)[number % 2],
         Strike(2 + number % 3, _MODES[number % len(_MODES)]),
         number % 3 == 0,
-        marks=() if number % 3 == 0 else pytest.mark.long,
+        marks=() if number % 5 == 0 else pytest.mark.long,
     )
     for number, name in enumerate(CASES)
 ]
@@ -52,8 +52,9 @@ def test_an_owner_that_stood_still_finds_that_others_have_finished() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_users_write_meanwhile_may_make_a_change_fail(layout: str) -> None:
     """One of a few seeds has a writer that breaks the new constraint before its server knows of it."""
-    states = {run_point("unique index", layout, None, seed=seed, naughty=True).state for seed in range(4)}
-    assert JobState.FAILED in states
+    assert any(
+        run_point("unique index", layout, None, seed=seed, naughty=True).state is JobState.FAILED for seed in range(4)
+    )
 
 
 def test_an_index_that_is_never_delete_only_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from f1server.catalog.schema import ElementState
 from f1server.catalog.store import SchemaStore
 from f1server.schemachange.executor import SchemaChanges
 from spanstore.testing.sim import run_sim
+from tests.amounts import some
 from tests.unit.catalog.samples import PROTOS
 from tests.unit.catalog.servers import LEASE_US, Cluster
 
@@ -543,7 +544,7 @@ def versions_at_work(seed, seconds):
     return sim(main, seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some([0, 1], range(2, 12)))
 def test_never_are_versions_further_apart_than_neighbours_at_work(seed):
     commits, versions = versions_at_work(seed, 60)
     assert commits > 100

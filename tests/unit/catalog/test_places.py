@@ -11,6 +11,7 @@ from f1server.catalog.leases import SchemaLeases, _Reason
 from f1server.catalog.places import PLACES, SYSTEM_TABLE, database_key, lease_range, schema_key
 from f1server.catalog.store import SchemaStore
 from spanstore.client import Version
+from tests.amounts import some
 from tests.unit.catalog.servers import LEASE_US
 from tests.unit.catalog.test_leases import T, U, check_versions, refused, sim
 
@@ -218,7 +219,7 @@ def hunt(seed):
     return sim(main, seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([0], range(1, 10)))
 def test_never_are_versions_further_apart_than_neighbours_at_work_while_groups_are_away(seed):
     commits, versions = hunt(seed)
     assert commits > 100

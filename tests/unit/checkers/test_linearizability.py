@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spanstore.testing.checkers import check_linearizable
 from spanstore.testing.history import Op, Read, Status, Write
+from tests.amounts import examples
 
 K = b"k"
 
@@ -116,7 +117,7 @@ def histories(draw):
     return ops
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(histories())
 def test_against_the_oracle(ops):
     assert bool(check_linearizable(ops)) is not _brute(ops)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spanstore.testing.checkers import check_list_append
 from spanstore.testing.checkers.list_append import decode_list, encode_list
 from spanstore.testing.history import Op, Read, Status, Write
+from tests.amounts import examples
 
 X, Y = b"x", b"y"
 
@@ -191,7 +192,7 @@ def histories(draw):
     return ops
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(histories())
 def test_against_the_oracle(ops):
     assert (not check_list_append(ops)) == _strictly_serializable(ops)

@@ -5,8 +5,8 @@
     proto                                                           then a .proto file, up to `end`
 
 Values are separated by one space; NULL is NULL, an empty text (empty), bytes hexadecimal. Every file runs also with
-each rule turned off, with all of them off, and with batches of one to three rows: the answers must be the same. Half of
-these combinations run in `make test-long` only.
+each rule turned off, with all of them off, and with batches of one to three rows: the answers must be the same. Most
+of these combinations run in `make test-long` only.
 """
 
 import re
@@ -23,9 +23,9 @@ from f1server.exec.duck import Duck, DuckConfig
 from f1server.plan.rules import RULE_NAMES
 from f1server.plan.spread.joins import JoinOptions
 from f1server.testing.embedded import Connection, EmbeddedDatabase
+from tests.amounts import some
 
 FILES = sorted((Path(__file__).parents[2] / "golden" / "sql").glob("*.slt"))
-LONG = pytest.mark.long
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,13 @@ def test_answers_without_rules(path: Path) -> None:
     run(path, EmbeddedDatabase(duck=duck(), rules_off=RULE_NAMES))
 
 
+def parted(*names: str) -> tuple[list[Path], list[Path]]:
+    """The files of these names, and the others."""
+    return [path for path in FILES if path.stem in names], [path for path in FILES if path.stem not in names]
+
+
 # Most of what rules look at is in two files: the others go through them in long runs.
-RULED = [path if path.stem in ("select", "hierarchy") else pytest.param(path, marks=LONG) for path in FILES]
+RULED = some(*parted("select", "hierarchy"))
 
 
 @pytest.mark.parametrize("path", RULED, ids=lambda p: p.stem)
@@ -138,7 +143,7 @@ def test_answers_without_a_rule(path: Path, off: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-@pytest.mark.parametrize("rows", [1, pytest.param(2, marks=LONG), 3])
+@pytest.mark.parametrize("rows", some([1], [2, 3]))
 def test_answers_from_small_batches(path: Path, rows: int) -> None:
     run(path, EmbeddedDatabase(duck=duck(), batch_rows=rows))
 
@@ -151,8 +156,8 @@ JOINS = {
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-@pytest.mark.parametrize("joins", JOINS)
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=LONG), 3])
+@pytest.mark.parametrize("joins", some(["broadcast", "repartition"], ["small sides go everywhere"]))
+@pytest.mark.parametrize("workers", some([3], [1]))
 def test_answers_of_several_workers(path: Path, joins: str, workers: int) -> None:
     """Queries that are spread answer as others do, with batches of two rows."""
     database = EmbeddedDatabase(duck=duck(), batch_rows=2, joins=JOINS[joins], workers=workers)

@@ -11,6 +11,7 @@ from spanstore.engine.memory import MemoryEngine
 from spanstore.group.digests import END, FIRST, Pacer, RangeDigest, digest_of, next_range
 from spanstore.mvcc.versions import put_version
 from spanstore.runtime.comparing import Comparison
+from tests.amounts import examples
 
 Change = tuple[int, int, int]
 
@@ -50,7 +51,7 @@ def digest_after(changes: list[Change], cuts: set[int]) -> RangeDigest:
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 5)), max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(CHANGES, st.sets(st.integers(0, 12)))
 def test_a_digest_is_as_of_its_entry_however_turns_are_cut(changes: list[Change], cuts: set[int]) -> None:
     assert digest_after(changes, cuts) == digest_after(changes, set())

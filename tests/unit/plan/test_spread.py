@@ -9,6 +9,7 @@ from f1server.exec.duck import Duck, DuckConfig
 from f1server.plan.spread.joins import JoinOptions
 from f1server.plan.statistics import TableStats
 from f1server.testing.embedded import Connection, EmbeddedDatabase
+from tests.amounts import some
 
 JOINS = {
     "small": JoinOptions(broadcast_rows=3),
@@ -75,24 +76,34 @@ def duck() -> Duck:
     return Duck(DuckConfig(threads=1))
 
 
-def answer(database: EmbeddedDatabase, query: str) -> list[str]:
-    cursor = Connection(database).cursor().execute(query)
+@cache
+def database() -> EmbeddedDatabase:
+    """The rows, which no query changes."""
+    filled = EmbeddedDatabase(duck=duck(), batch_rows=2)
+    filled.apply(TABLES)
+    Connection(filled).cursor().execute(ROWS)
+    return filled
+
+
+def answer(query: str, joins: JoinOptions | None, workers: int = 1, statistics: OneLarge | None = None) -> list[str]:
+    database().joins, database().workers, database().statistics = joins, workers, statistics
+    cursor = Connection(database()).cursor().execute(query)
     return sorted(map(repr, cursor.fetchall()))
 
 
-def filled(joins: JoinOptions | None = None, workers: int = 3) -> EmbeddedDatabase:
-    database = EmbeddedDatabase(duck=duck(), batch_rows=2, joins=joins, workers=workers)
-    database.apply(TABLES)
-    Connection(database).cursor().execute(ROWS)
-    return database
+@cache
+def central(query: str) -> list[str]:
+    before = database().spread
+    found = answer(query, None)
+    assert database().spread == before
+    return found
 
 
+@pytest.mark.parametrize("workers", some([3], [2, 4]))
 @pytest.mark.parametrize("joins", JOINS)
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-def test_spread_and_central_queries_answer_alike(query: str, joins: str) -> None:
-    for workers in (2, 3, 4):
-        database = filled(JOINS[joins], workers)
-        database.statistics = OneLarge() if joins == "lookup" else None
-        before = database.spread
-        assert answer(database, query) == answer(filled(), query)
-        assert database.spread == before + 1, database.central
+def test_spread_and_central_queries_answer_alike(query: str, joins: str, workers: int) -> None:
+    expected = central(query)
+    before = database().spread
+    assert answer(query, JOINS[joins], workers, OneLarge() if joins == "lookup" else None) == expected
+    assert database().spread == before + 1, database().central

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from f1common.clock import Now, TTInterval
 from spanstore.runtime.clockwatch import ClockWatch
+from tests.amounts import examples
 
 SECOND = 1_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -70,7 +71,7 @@ class Cluster:
         return [node.watch.disagreements(node.now(self.true_us)) for node in self.nodes]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_true_bounds_never_disagree(data: st.DataObject) -> None:
     cluster = Cluster(data.draw(st.sampled_from((3, 5))), data.draw(st.sampled_from((10, 3_000, 400_000))))

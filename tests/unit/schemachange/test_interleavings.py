@@ -22,6 +22,7 @@ from f1server.schemachange.model.schema import Column, Element, Index, Reference
 from f1server.schemachange.steps import plan as planning
 from f1server.schemachange.steps.plan import Change, Reorganisation, SchemaVersion, plan
 from f1server.schemachange.steps.states import ElementClass, ElementState, FigureRow
+from tests.amounts import examples
 
 ABSENT, PUBLIC = ElementState.ABSENT, ElementState.PUBLIC
 
@@ -150,7 +151,7 @@ COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @given(SEEDS, ends())
-@settings(COMMON, max_examples=200)
+@settings(COMMON, max_examples=examples(200))
 def test_changes_of_many_elements_keep_the_database_consistent(seed, before_after) -> None:
     """With respect to both schemas, after every operation; also when the change is stopped and taken back."""
     check_change(seed, before_after)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from itertools import takewhile
 
 import pytest
 
@@ -28,7 +29,8 @@ class Plant:
         self.suffered: list[float] = []
 
     def rate(self, window_s: float = 0.7) -> float:
-        return sum(rows for at, rows in self.done[-2_000:] if at > self.now_s - window_s) / window_s
+        newest_first = reversed(self.done)
+        return sum(rows for _, rows in takewhile(lambda item: item[0] > self.now_s - window_s, newest_first)) / window_s
 
     def figures(self) -> Figures:
         factor = self.slowdown(self.now_s, self.rate()) * (1 + self.rng.uniform(-self.noise, self.noise))

@@ -28,6 +28,7 @@ from spanstore.txn.outcomes import (
     OutcomeRecord,
     TooEarly,
 )
+from tests.amounts import examples
 
 CREATED, KEEP, CLOCK_ERROR = 1_000, 150, 15
 STEPS = 300
@@ -221,7 +222,7 @@ class World:
         assert isinstance(late, AlreadyCommitted | Expired), "an old id starts nothing new"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 1 << 32))
 def test_a_commit_id_is_executed_at_most_once_and_everywhere(seed: int) -> None:
     world = World(random.Random(seed))
