@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from f1.orchestrator import protocol
 from f1.orchestrator.steps import Version, Write
 from f1.orchestrator.stores.span import SpanStore
+from f1common.clock import Now
+from f1common.errors import Code, F1Error
 from spanstore.client import SpanClient
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim import World, run_sim
@@ -84,5 +87,37 @@ def test_values_that_are_too_large_for_one_message_are_read_in_several() -> None
             await store.put([Write(one, 1, b"%d" % n + b"x" * (8 << 20))])
         found = await store.get_versions([(one, 2) for one in keys])
         assert [version.value[:1] for version in found if version and version.value] == [b"%d" % n for n in range(10)]
+
+    on_a_cluster(work)
+
+
+class LateClock:
+    """A clock that is 100 s behind, for its first readings or for ever."""
+
+    def __init__(self, clock: Any, readings: int) -> None:
+        self._clock = clock
+        self._left = readings
+
+    def sample(self) -> Now:
+        now: Now = self._clock.sample()
+        self._left -= 1
+        behind_us = 100_000_000 if self._left >= 0 else 0
+        return replace(now, tt=replace(now.tt, earliest=now.tt.earliest - behind_us, latest=now.tt.latest - behind_us))
+
+
+def test_a_write_that_came_too_late_is_made_again_unless_the_clock_is_wrong() -> None:
+    async def work(store: SpanStore, client: SpanClient) -> None:
+        right = client._clock
+        await store.put([Write(key("t", 1), 1, b"before")])
+        client._clock = LateClock(right, 1)  # as after a process that stood still
+        await store.put([Write(key("t", 1), 2, b"late")])
+        assert await store.get_versions([(key("t", 1), 3)]) == [Version(2, b"late")]
+        client._clock = LateClock(right, 1_000_000)
+        for call in (store.put([Write(key("t", 1), 3, b"")]), store.put_if_absent(Write(key("t", 2), 0, b""))):
+            with pytest.raises(F1Error, match="this machine's clock is behind") as caught:
+                await call
+            assert (caught.value.code, caught.value.ambiguous) == (Code.CLOCK_SKEW, False)
+        client._clock = right
+        assert await store.get_versions([(key("t", 1), 4), (key("t", 2), 1)]) == [Version(2, b"late"), None]
 
     on_a_cluster(work)

@@ -32,6 +32,7 @@ from f1common.errors import Code, F1Error
 from f1common.orchestrator.lock_table import MAX_LOCKS, Mode, Token, WantedLock
 
 __all__ = [
+    "DECISIONS",
     "EVERYTHING",
     "FAILED",
     "Attempt",
@@ -49,6 +50,9 @@ FAILED = -1
 
 EVERYTHING = 1 << 62
 """Above every timestamp."""
+
+DECISIONS = (tuples.encode((None,)), tuples.encode((None, "")))
+"""The range of the transaction table: what else has no table for its first element has a text for its second."""
 
 SHARDS = 16
 """Neighbouring transactions have their rows in different parts of the transaction table."""

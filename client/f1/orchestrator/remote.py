@@ -32,6 +32,14 @@ _GRACE_S = 1.0
 _MODES = {Mode.READ: pb.WantedLock.READ, Mode.WRITE: pb.WantedLock.WRITE}
 
 
+def _explained(error: F1Error, what: str) -> F1Error:
+    """Return the error as its caller is to see it. What was done in doubt has no consequence."""
+    text = error.message
+    if error.code is Code.VERSION_MISMATCH:
+        text = f"{what} does not answer as one does, or is of another version ({text}): check the address"
+    return F1Error(error.code, text, retryable=error.retryable)
+
+
 def _raise_error(reply: Any) -> None:
     if reply.HasField("error"):
         error = reply.error
@@ -118,7 +126,8 @@ class Timestamps:
             except F1Error as error:
                 again = error.retryable or error.ambiguous or error.code is Code.DEADLINE_EXCEEDED
                 if not again or loop.time() >= end:
-                    raise F1Error(Code.UNAVAILABLE, f"no timestamp: {error.message}", retryable=again) from error
+                    failure = _explained(error, f"the timestamp service at {self._names[self._leader]}")
+                    raise F1Error(Code.UNAVAILABLE, f"no timestamp: {failure.message}", retryable=again) from error
             self._leader = (self._leader + 1) % len(streams)
             await asyncio.sleep(backoff.next_s())
 
@@ -196,7 +205,7 @@ class Locks:
                 if error.ambiguous:
                     self._give_back(name)
                 if not (error.retryable or error.ambiguous) or loop.time() >= end:
-                    raise F1Error(error.code, error.message, retryable=error.retryable) from error
+                    raise _explained(error, f"the lock service at {self._name}") from error
             except asyncio.CancelledError:
                 self._give_back(name)
                 raise
@@ -248,7 +257,7 @@ class Locks:
                 return reply
             except F1Error as error:
                 if not (error.retryable or error.ambiguous) or loop.time() >= end:
-                    raise F1Error(error.code, error.message, retryable=error.retryable) from error
+                    raise _explained(error, f"the lock service at {self._name}") from error
             await asyncio.sleep(backoff.next_s())
 
     def _open(self) -> RequestStream[pb.LockRequest, pb.LockReply]:

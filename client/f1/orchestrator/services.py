@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from f1.errors import translating
 from f1.orchestrator import options
-from f1.orchestrator.protocol import EVERYTHING
+from f1.orchestrator.protocol import DECISIONS, EVERYTHING
 from f1.orchestrator.steps import Write
 from f1.orchestrator.stores.base import Store
 from f1common.clock import boot_us
@@ -89,7 +89,7 @@ class LocalTimestamps:
         self._store = store
 
     async def next(self) -> int:
-        """Return the next timestamp."""
+        """Return the next timestamp. Raises F1Error FAILED_PRECONDITION for a store of another timestamp service."""
         if self._last >= self._bound:
             async with self._raising:
                 if self._last >= self._bound:
@@ -101,6 +101,9 @@ class LocalTimestamps:
         if self._store is None:
             raise F1Error(Code.FAILED_PRECONDITION, "LocalTimestamps is used by an orchestrator, which names the store")
         (kept,) = await self._store.get_versions([(_BOUND_KEY, EVERYTHING)])
+        if kept is None and await self._store.range(*DECISIONS, EVERYTHING, 1):
+            text = "another timestamp service has given out this store's timestamps, and this one would repeat them"
+            raise F1Error(Code.FAILED_PRECONDITION, f"{text}: use that one")
         bound = max(self._bound, 0 if kept is None else kept.ts)
         await self._store.put([Write(_BOUND_KEY, bound + _RANGE, b"")])
         if kept is not None:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from f1.orchestrator.protocol import (
+    DECISIONS,
     EVERYTHING,
     FAILED,
     Known,
@@ -33,7 +34,6 @@ from f1common.encoding import tuple as tuples
 
 __all__ = ["SweepReport", "horizon", "sweep"]
 
-_DECISIONS = (tuples.encode((None,)), tuples.encode((None, "")))
 _CELLS = (tuples.encode(("",)), b"\xff")
 """All cells: names of tables are text, and keys of the transaction table begin with NULL."""
 
@@ -124,7 +124,7 @@ def _garbage(versions: Sequence[Version], decisions: dict[int, int], report: Swe
 
 def _sweep_decisions(used: set[int], report: SweepReport, page: int) -> Steps[None]:
     """Remove the rows of transactions that committed at or below the horizon and have no value any more."""
-    start, end = _DECISIONS
+    start, end = DECISIONS
     while True:
         rows: list[tuple[bytes, list[Version]]] = yield ReadRange(start, end, EVERYTHING, page)
         garbage = []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 import f1
@@ -23,7 +24,7 @@ from f1.orchestrator import (
     protocol,
 )
 from f1.runtime import runtime
-from f1common.errors import Code
+from f1common.errors import Code, F1Error
 from tests.unit.orchestrator.test_bank import example
 
 
@@ -115,12 +116,47 @@ def test_orchestrators_of_one_store_have_the_same_twins(tmp_path: Path) -> None:
     del second
     Orchestrator(store, LocalTimestamps(), LocalLocks()).close()
 
-    shared = LmdbStore(tmp_path / "shared", shared=True)
     half: list[tuple[Any, Any]] = [(LocalTimestamps(), Locks("h:1")), (Timestamps("h:1"), LocalLocks())]
-    for services in half:
-        with pytest.raises(f1.Error) as caught:
-            Orchestrator(shared, *services)
-        assert caught.value.code is Code.INVALID_ARGUMENT
+    for shared in (LmdbStore(tmp_path / "shared", shared=True), SpanStore("h:1")):
+        for services in half:
+            with pytest.raises(f1.Error) as caught:
+                Orchestrator(shared, *services)
+            assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_local_timestamps_do_not_begin_anew_where_others_were_given_out() -> None:
+    class Service(LocalTimestamps):
+        """A timestamp service that keeps its bound elsewhere."""
+
+        last = 1_000_000
+
+        async def next(self) -> int:
+            self.last += 1
+            return self.last
+
+    store = MemoryStore()
+    Orchestrator(store, Service(), LocalLocks()).run(lambda tx: tx.set("t", "a", "x", 1))
+    with pytest.raises(f1.Error, match="another timestamp service has given out"):
+        Orchestrator(store, LocalTimestamps(), LocalLocks()).start()
+
+
+def test_a_service_that_is_none_is_named() -> None:
+    """One that answers, but not as the service does that was looked for."""
+
+    async def main() -> None:
+        server = grpc.aio.server()
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        address = f"127.0.0.1:{port}"
+        timestamps, locks = Timestamps(address), Locks(address)
+        for work in (timestamps.next(), locks.oldest_bound(), locks.acquire([], 1, 1.0)):
+            with pytest.raises(F1Error, match=f"at {address} does not answer as one does"):
+                await work
+        await timestamps.close()
+        await locks.close()
+        await server.stop(None)
+
+    asyncio.run(main())
 
 
 def test_errors_are_those_of_the_library_with_asyncio_too() -> None:

@@ -81,6 +81,9 @@ def _span_write(write: Write) -> "span.Write":
 class SpanStore:
     """Implements :class:`~f1.orchestrator.stores.base.Store` for one event loop."""
 
+    shared = True
+    """Other processes may use it too."""
+
     def __init__(
         self,
         address: str,
@@ -127,7 +130,7 @@ class SpanStore:
             if below > 0
         }
         client = await self._span()
-        groups = await client.range_map()
+        groups = await client.range_map(timeout_s=self._timeout_s)
         parts: dict[int, list[int]] = {}
         for position, wanted in ranges.items():
             parts.setdefault(groups.group_of(wanted.start), []).append(position)
@@ -177,7 +180,8 @@ class SpanStore:
     async def _rows(self, start: bytes, end: bytes, limit: int) -> tuple[list["span.Row"], bytes]:
         """Read up to ``limit`` rows from one group; return them and where to go on."""
         client = await self._span()
-        _, piece_end, _ = next(iter((await client.range_map()).pieces(start, end)))
+        groups = await client.range_map(timeout_s=self._timeout_s)
+        _, piece_end, _ = next(iter(groups.pieces(start, end)))
         result = await client.read(ranges=[span.KeyRange(start, piece_end, limit)], timeout_s=self._timeout_s)
         (rows,) = result.ranges
         return rows, piece_end if len(rows) < limit else rows[-1].key + b"\x00"
@@ -223,11 +227,16 @@ class SpanStore:
             await self._commit(batch, [])
 
     async def _commit(self, writes: Sequence["span.Write"], expected: Sequence["span.ExpectAbsent"]) -> None:
-        """Commit once. A try whose outcome is not known is fenced, so that it has happened or never will."""
+        """Commit once. A try whose outcome is not known is fenced, so that it has happened or never will.
+
+        One that came too late did nothing, and is made once more: this process has stood still. Raises CLOCK_SKEW if
+        that comes too late as well.
+        """
         client = await self._span()
         backoff = Backoff(5, 200, 1.7, self._rng)
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout_s
+        was_late = False
         while True:
             name = client.new_commit_id(writes[0].key)
             try:
@@ -237,6 +246,12 @@ class SpanStore:
                 failure = error
             if failure.ambiguous and await self._has_happened(name):
                 return
+            if failure.code is Code.FENCED and not was_late:
+                was_late = True
+                continue
+            if failure.code is Code.FENCED:
+                text = f"this machine's clock is behind those of the storage tier: set it right ({failure.message})"
+                raise F1Error(Code.CLOCK_SKEW, text)
             if not (failure.ambiguous or failure.retryable) or loop.time() >= end:
                 raise F1Error(failure.code, failure.message, retryable=failure.retryable, details=failure.details)
             await asyncio.sleep(backoff.next_s())
@@ -246,7 +261,12 @@ class SpanStore:
         try:
             return bool((await (await self._span()).fence(name, timeout_s=self._timeout_s)).committed)
         except F1Error as error:
-            raise F1Error(error.code, error.message, ambiguous=True, details=error.details) from error
+            text = error.message
+            if error.code is Code.EXPIRED:
+                text += (
+                    "; either this process stood still for that long, or this machine's clock is behind: set it right"
+                )
+            raise F1Error(error.code, text, ambiguous=True, details=error.details) from error
 
     async def close(self) -> None:
         """Disconnect. Idempotent."""
