@@ -2,8 +2,8 @@
 
 Four suites: `unit` computes in small steps, `embedded` runs databases in one process, `sim` whole simulated clusters,
 and `cluster` starts real processes and waits for them a lot. The files of each are dealt out into parts, a pytest
-process each. As many parts run at the same time as there are processors, and one more, because clusters wait: one part
-for two processors is of `cluster` while there is anything else to do. So all are busy to the end.
+process each. As many parts run at the same time as there are processors, and one more, because tests wait now and then:
+one for two processors is of `cluster` while there is anything else to do. So all are busy to the end.
 
 Each line of output says which part it comes from. The exit code is 0 when all passed.
 """
@@ -79,7 +79,7 @@ class Run:
         self._root = root
         self._clusters = 0
         self._most_clusters = max(1, processors // 2)
-        self._slots = processors + any(part.suite == WAITING for part in parts)
+        self._slots = processors + 1
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
 

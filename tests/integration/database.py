@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import f1
+from f1deploy.directory import ClusterDirectory
+from f1deploy.processes import Identity, is_alive, send_signal
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Database:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Database]:
-    """Start a cluster below `folder`; it is stopped in the end."""
+    """Start a cluster below `folder`; it is killed in the end."""
     directory = folder / "cluster"
     database = Database(directory, "")
     where = ("--dir", str(directory))
@@ -57,7 +61,25 @@ def running(folder: Path, *options: str) -> Iterator[Database]:
         servers = [process["address"] for process in status if process["kind"] == "f1server"]
         yield Database(directory, ",".join(servers))
     finally:
-        database.command("cluster", "down", *where)
+        end(directory)
+
+
+def end(directory: Path) -> None:
+    """Kill a cluster: draining it takes a while, and that it can be is for the tests of `f1 cluster down` to show."""
+    cluster = ClusterDirectory(directory)
+    names = [process.name for process in cluster.load().processes]
+    for name in names:
+        cluster.give_order(name, up=False)
+    # The supervisor goes first: nobody starts anything from here on.
+    _kill([cluster.supervisor()], signal.SIGTERM)
+    _kill([cluster.state(name).identity for name in names], signal.SIGKILL)
+
+
+def _kill(processes: Sequence[Identity | None], number: signal.Signals) -> None:
+    for process in processes:
+        send_signal(process, number)
+    while any(map(is_alive, processes)):
+        time.sleep(0.02)
 
 
 def query(connection: f1.Connection, sql: str) -> pa.Table:

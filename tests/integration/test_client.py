@@ -17,6 +17,7 @@ import pytest
 import f1
 from f1.cli import GROUP, build, run
 from f1deploy.cluster import Cluster, UpOptions
+from tests.integration.database import end
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "developers-guide.md"
 DOCUMENTED_HOSTS = "127.0.0.1:7400,127.0.0.1:7401"
@@ -27,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(tmp_path_factory.mktemp("client") / "cluster")
     running.up(UpOptions(port=0, slaves=0, groups=2, orchestrator=False))
     yield running
-    running.down()
+    end(running.directory.path)
 
 
 @pytest.fixture(scope="module")

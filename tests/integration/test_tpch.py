@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from f1deploy.samples import tpch
+from tests.amounts import some
 from tests.integration.database import Database, query, running
 
 SMALL, LARGE = 0.01, 0.1  # below, the generator makes rows of partsupp with equal keys
@@ -87,18 +88,23 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory, small: Oracle) -> Iterator[Database]:
-    """A cluster with a small data set in each shape, in a database of that name."""
+    """A cluster that is empty at first."""
     with running(tmp_path_factory.mktemp("tpch"), "--slaves", "2") as database:
-        for shape in tpch.SHAPES:
-            load(database, shape, small)
         yield database
+
+
+@pytest.fixture(scope="module", params=some(["nested"], ["flat"]))
+def shape(request: pytest.FixtureRequest, database: Database, small: Oracle) -> str:
+    """A shape in which the cluster has the small data set, in a database of that name."""
+    assert request.param in tpch.SHAPES
+    load(database, request.param, small)
+    return str(request.param)
 
 
 HINTS = ("/*+ DISTRIBUTED */", "/*+ CENTRAL */")
 
 
 @pytest.mark.parametrize("hint", HINTS)
-@pytest.mark.parametrize("shape", tpch.SHAPES)
 def test_every_query_answers_what_duckdb_answers(database: Database, small: Oracle, shape: str, hint: str) -> None:
     texts = tpch.queries(small.scale)
     with database.connect(shape) as connection:
@@ -107,7 +113,6 @@ def test_every_query_answers_what_duckdb_answers(database: Database, small: Orac
     assert not database.fallbacks(), "slaves gave the answers, not the f1server in their stead"
 
 
-@pytest.mark.parametrize("shape", tpch.SHAPES)
 def test_queries_are_spread_without_being_asked(database: Database, small: Oracle, shape: str) -> None:
     """At least 18 of the 22, and then no row of a table comes to the f1server."""
     texts = tpch.queries(small.scale)
@@ -126,8 +131,9 @@ def test_queries_are_spread_without_being_asked(database: Database, small: Oracl
     assert len(spread) >= 18, spread
 
 
-def test_loads_are_in_the_change_history(database: Database, small: Oracle) -> None:
-    with database.connect("nested") as connection:
+@pytest.mark.parametrize("shape", ["nested"], indirect=True)
+def test_loads_are_in_the_change_history(database: Database, small: Oracle, shape: str) -> None:
+    with database.connect(shape) as connection:
         found = query(
             connection,
             "SELECT table_name, kind, count(*) FROM ChangeHistory_orders GROUP BY table_name, kind ORDER BY 1",
