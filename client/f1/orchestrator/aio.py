@@ -23,11 +23,14 @@ from f1.orchestrator.sweeping import SweepReport
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.ids import process_rng
+from f1common.observe.logs import get_logger
 from f1common.observe.metrics import Metrics
 from f1common.orchestrator.lock_table import Token
 from f1common.rpc.backoff import Backoff
 
 __all__ = ["Orchestrator", "RangeRow", "Transaction"]
+
+_log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -199,6 +202,10 @@ async def _refresh(orchestrator: "weakref.ref[Orchestrator]") -> None:
             await locks.refresh(tokens)
         except F1Error:
             pass  # leases that could not be refreshed lapse, which every read and commit finds out
+        except (
+            Exception
+        ) as error:  # one answer that nobody can read is no reason to refresh no more
+            _log.error("leases could not be refreshed", exc=error)
         await asyncio.sleep(max(locks.lease_s / 3, _MIN_REFRESH_S))
 
 

@@ -229,3 +229,27 @@ def test_a_dry_run_reports_what_a_sweep_then_does() -> None:
         assert (reports[1].failed_now, reports[1].kept_failures, reports[1].failed_values) == (1, 1, 10)
 
     asyncio.run(main())
+
+
+def test_the_refresher_outlives_an_answer_that_nobody_expected() -> None:
+    class Odd(LocalLocks):
+        refreshed = 0
+
+        async def refresh(self, tokens: Any) -> list[bool]:
+            self.refreshed += 1
+            if self.refreshed == 1:
+                raise ValueError("an answer that cannot be read")
+            return await super().refresh(tokens)
+
+    async def main() -> None:
+        locks = Odd(lease_ms=60)
+        o = aio.Orchestrator(MemoryStore(), LocalTimestamps(), locks)
+        tx = await o.start()
+        refresher = o._refresher
+        while locks.refreshed < 3:
+            await asyncio.sleep(0.01)
+            assert refresher is not None and not refresher.done()
+        await tx.abort()
+        await o.close()
+
+    asyncio.run(main())
