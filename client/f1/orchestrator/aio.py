@@ -202,9 +202,7 @@ async def _refresh(orchestrator: "weakref.ref[Orchestrator]") -> None:
             await locks.refresh(tokens)
         except F1Error:
             pass  # leases that could not be refreshed lapse, which every read and commit finds out
-        except (
-            Exception
-        ) as error:  # one answer that nobody can read is no reason to refresh no more
+        except Exception as error:  # an answer that nobody can read is no reason to refresh no more
             _log.error("leases could not be refreshed", exc=error)
         await asyncio.sleep(max(locks.lease_s / 3, _MIN_REFRESH_S))
 
