@@ -31,8 +31,8 @@ class Suite:
 
 
 SUITES = {
-    "unit": Suite(("tests/unit", "tests/property", "tests/contract"), 4),
-    "embedded": Suite(("tests/embedded",), 4),
+    "unit": Suite(("tests/unit", "tests/property", "tests/contract"), 3),
+    "embedded": Suite(("tests/embedded",), 3),
     "sim": Suite(("tests/sim",), 4),
     "cluster": Suite(("tests/integration",), 6),
 }

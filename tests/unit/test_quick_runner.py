@@ -20,7 +20,7 @@ def test_a_file_that_no_suite_has_is_told(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     assert unclaimed(tmp_path) == ["tests/other/test_b.py"]
-    assert [(part.name, part.files) for part in deal(["unit"], tmp_path)] == [("unit 1/4", ("tests/unit/a/test_a.py",))]
+    assert [(part.name, part.files) for part in deal(["unit"], tmp_path)] == [("unit 1/3", ("tests/unit/a/test_a.py",))]
 
 
 def test_one_part_that_waits_runs_beside_those_that_compute() -> None:
