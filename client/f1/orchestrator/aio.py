@@ -114,6 +114,9 @@ class Orchestrator:
     async def start(self) -> "Transaction":
         """Begin a transaction: START_TX. Raises F1Error UNAVAILABLE and what else the services raise."""
         self._require_not_closed()
+        # In memory nothing waits for anything: without this, one task of many transactions would be the only one that
+        # runs, and leases would lapse since the refresher never has its turn.
+        await asyncio.sleep(0)
         now_s = asyncio.get_running_loop().time()
         if not self._last_ts or now_s > self._last_s + _STALE_S:
             # A sweep removes nothing above the lowest bound: one from long ago would hold it back while this runs.

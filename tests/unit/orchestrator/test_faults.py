@@ -253,3 +253,24 @@ def test_the_refresher_outlives_an_answer_that_nobody_expected() -> None:
         await o.close()
 
     asyncio.run(main())
+
+
+def test_a_task_of_many_transactions_in_memory_lets_others_have_their_turns() -> None:
+    async def main() -> None:
+        o = aio.Orchestrator(MemoryStore(), LocalTimestamps(), LocalLocks())
+        done = [0, 0]
+
+        async def work(number: int) -> None:
+            for row in range(20):
+
+                async def write(tx: aio.Transaction, row: int = row) -> None:
+                    tx.set("t", (number, row), "x", row)
+
+                await o.run(write)
+                done[number] += 1
+                assert abs(done[0] - done[1]) <= 1
+
+        await asyncio.gather(work(0), work(1))
+        await o.close()
+
+    asyncio.run(main())
