@@ -10,12 +10,14 @@ Work that began under an older version may still commit until the lease it was g
 whoever changes the schema next waits for it. :meth:`SchemaLeases.use` tells when a piece of work is over, so that this
 wait is short; what :meth:`SchemaLeases.current` gives counts until the task that asked is over. If the end of some work
 is unknown, the end of its lease counts. Nothing begins under the old version once the row for a new one is being
-written: the row would be silent about it. What a process left behind that had this server's name before counts as old
-work too.
+written: the row would be silent about it. What another process of this server's name has said counts as old work too:
+one that was there before, or one that was taken for dead, stood still, and is back. Neither writes over a row of the
+other that it has not read.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -56,8 +58,8 @@ class _Held:
     """Until when work of unknown end may commit, by version."""
     told_old: bool = False
     """Does the lease row mention older versions?"""
-    places: set[int] = field(default_factory=set)
-    """Where lease rows were written."""
+    rows: dict[int, int] = field(default_factory=dict)
+    """By place: when the lease row that is there was written, as far as is known."""
 
     def old_work(self, now_earliest: int) -> tuple[int, int]:
         """Return the oldest version below the current one under which work may still commit, and until when."""
@@ -135,6 +137,15 @@ class Use:
         version = leased.schema.version
         until = max(leased.lease_end, held.handed.get(version, 0))
         self._leases.release(held, version, 0 if _is_definite(error) else until)
+
+
+def _take_over(held: _Held, rows: Iterable[LeaseRow]) -> None:
+    """Count what another process of this server's name may do under its leases as old work of this one."""
+    for left in rows:
+        held.rows[left.place] = left.ts
+        held.loose[left.version] = max(held.loose.get(left.version, 0), left.ts + left.lease_us)
+        if left.old_version:
+            held.loose[left.old_version] = max(held.loose.get(left.old_version, 0), left.old_until)
 
 
 def _is_definite(error: BaseException | None) -> bool:
@@ -248,9 +259,9 @@ class SchemaLeases:
         if held.pins or any(end >= now_earliest for end in held.loose.values()):
             return
         held.lease_end = 0
-        for place in sorted(held.places):
+        for place, ts in sorted(held.rows.items()):
             try:
-                await self._store.remove_lease(database, self.server, place)
+                await self._store.remove_lease(database, self.server, place, ts)
             except F1Error as error:
                 LOG.info("the schema lease on %s was left to expire: %s", database, error)
 
@@ -300,11 +311,7 @@ class SchemaLeases:
     async def _take_first(self, database: str) -> _Held:
         stored = await self._store.load(database)
         held = _Held(stored, 0, self._clock.sample().tt.latest)
-        for left in await self._store.leases_of(database, self.server):
-            held.places.add(left.place)
-            held.loose[left.version] = max(held.loose.get(left.version, 0), left.ts + left.lease_us)
-            if left.old_version:
-                held.loose[left.old_version] = max(held.loose.get(left.old_version, 0), left.old_until)
+        _take_over(held, await self._store.leases_of(database, self.server))
         held = await self._take(database, held, stored)
         self._held[database] = held
         if self._task is None and not self._closed:
@@ -320,14 +327,21 @@ class SchemaLeases:
             version = stored.schema.version
             row = LeaseRow(self.server, self._address, version, self._lease_us, old_version, old_until)
             try:
-                row = await self._store.write_lease(stored, row, self._patience_s)
+                row = await self._store.write_lease(stored, row, held.rows, self._patience_s)
             except F1Error as error:
                 if error.code is not Code.ABORTED:
                     raise
+                rows, places = await self._store.leases_that_answer(database, self.server, self._patience_s)
+                others = [row for row in rows if row.ts != held.rows.get(row.place)]
+                if others:
+                    LOG.info("another process has this server's name, or a renewal was not answered: %s", others)
+                _take_over(held, others)
+                for place in places.difference(row.place for row in rows):
+                    held.rows.pop(place, None)
                 stored = await self._store.load_any(stored, self._patience_s)
                 continue
             held.stored, held.lease_end, held.told_old = stored, row.ts + self._lease_us, old_version != 0
-            held.places.add(row.place)
+            held.rows[row.place] = row.ts
             return held
         raise F1Error(Code.ABORTED, "the schema keeps changing")
 

@@ -28,7 +28,7 @@ Why the fence is what it is
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -258,16 +258,40 @@ class SchemaStore:
 
     async def leases_of(self, database: str, server: str) -> list[LeaseRow]:
         """Return a server's lease rows: an earlier process of that name may have left some."""
-        keys = [lease_key(database, server, place) for place in PLACES]
-        rows = zip(keys, (await self._client.read(keys)).versions, strict=True)
+        return await self._leases_at(PLACES, database, server, _PATIENCE_S)
+
+    async def leases_that_answer(
+        self, database: str, server: str, patience_s: float
+    ) -> tuple[list[LeaseRow], set[int]]:
+        """Return the same at the places that answer within ``patience_s`` each, and these places."""
+        found: list[LeaseRow] = []
+        answered: set[int] = set()
+        for place in PLACES:
+            try:
+                found += await self._leases_at((place,), database, server, patience_s)
+            except F1Error as error:
+                if error.code not in _AWAY:
+                    raise
+            else:
+                answered.add(place)
+        return found, answered
+
+    async def _leases_at(self, places: Sequence[int], database: str, server: str, timeout_s: float) -> list[LeaseRow]:
+        keys = [lease_key(database, server, place) for place in places]
+        rows = zip(keys, (await self._client.read(keys, timeout_s=timeout_s)).versions, strict=True)
         return [_lease_row(key, row.ts, row.value) for key, row in rows if row is not None and row.value is not None]
 
-    async def write_lease(self, stored: Stored, lease: LeaseRow, patience_s: float) -> LeaseRow:
+    async def write_lease(
+        self, stored: Stored, lease: LeaseRow, known: Mapping[int, int], patience_s: float
+    ) -> LeaseRow:
         """Write a lease if the schema is still the one that was read, and return it with place and commit timestamp.
+
+        ``known``: the timestamps of the server's rows by place, as they were read or written last. What another process
+        of its name has written since is not written over: nobody else knows what that may still commit.
 
         Each place gets ``patience_s`` to answer, the meta group once more if none does. A try whose outcome is not
         known may still leave its row: that makes somebody wait for a lease that nobody uses, and nothing worse.
-        Raises F1Error ABORTED if the schema or the database changed: read them again.
+        Raises F1Error ABORTED if the schema, the database or the server's row changed: read them again.
         """
         cells: dict[int, Cell] = {
             _VERSION: lease.version,
@@ -281,7 +305,7 @@ class SchemaStore:
             try:
                 # A commit without an answer asks what became of it, for longer than there is time here.
                 async with asyncio.timeout(patience_s):
-                    ts = await self._write_lease_at(place, stored, lease.server, value, patience_s)
+                    ts = await self._write_lease_at(place, stored, lease.server, value, known, patience_s)
             except TimeoutError:
                 continue
             except F1Error as error:
@@ -292,23 +316,31 @@ class SchemaStore:
                     raise
             else:
                 return replace(lease, place=place, ts=ts)
-        ts = await self._write_lease_at(SYSTEM_TABLE, stored, lease.server, value, 5.0)
+        ts = await self._write_lease_at(SYSTEM_TABLE, stored, lease.server, value, known, 5.0)
         return replace(lease, place=SYSTEM_TABLE, ts=ts)
 
-    async def _write_lease_at(self, place: int, stored: Stored, server: str, value: bytes, timeout_s: float) -> int:
+    async def _write_lease_at(
+        self, place: int, stored: Stored, server: str, value: bytes, known: Mapping[int, int], timeout_s: float
+    ) -> int:
         database = stored.schema.database
+        key = lease_key(database, server, place)
         return await self._client.commit(
-            [Write(lease_key(database, server, place), value)],
+            [Write(key, value)],
             [
+                ExpectVersion(key, known.get(place, 0)),
                 ExpectVersion(schema_key(database, place), stored.schema_ts),
                 ExpectVersion(database_key(database, place), stored.database_ts),
             ],
             timeout_s=timeout_s,
         )
 
-    async def remove_lease(self, database: str, server: str, place: int = SYSTEM_TABLE) -> None:
-        """Remove a server's lease at a place: it stops."""
-        await self._client.commit([Write(lease_key(database, server, place), None)], timeout_s=2.0)
+    async def remove_lease(self, database: str, server: str, place: int, ts: int) -> None:
+        """Remove a server's lease at a place, which it wrote at ``ts``: it stops.
+
+        Raises F1Error ABORTED if another process of its name has written one since.
+        """
+        key = lease_key(database, server, place)
+        await self._client.commit([Write(key, None)], [ExpectVersion(key, ts)], timeout_s=2.0)
 
     async def remove_expired(self, database: str, older_than_ts: int) -> None:
         """Remove lease rows that were written before a time: their servers are gone. Losing a race is fine."""
