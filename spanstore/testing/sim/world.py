@@ -18,6 +18,9 @@ from spanstore.testing.sim.server import SimServer
 
 T = TypeVar("T")
 
+_LAST_TURNS = 10
+"""Turns of the loop after the end, in the same instant: whoever waits for a task that has just failed hears of it."""
+
 _MICROS = 1_000_000
 _EPOCH_US = 1_700_000_000_000_000
 _TAIL_LINES = 400
@@ -378,7 +381,10 @@ class World:
 
 
 async def _await(main: Callable[[World], Awaitable[T]], world: World) -> T:
-    return await main(world)
+    result = await main(world)
+    for _ in range(_LAST_TURNS):
+        await asyncio.sleep(0)
+    return result
 
 
 async def _nothing(_env: NodeEnv) -> None:
