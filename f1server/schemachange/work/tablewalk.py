@@ -36,6 +36,7 @@ LOG = logging.getLogger(__name__)
 ROWS_EACH = 30_000
 _SEGMENT_ROWS = 1_000
 _PIN_S = 600.0
+_SUM_ROWS = 5
 _REFRESH_S = 60.0
 
 
@@ -59,6 +60,11 @@ class Ground:
             return (path_of(self.schema, self.work.table),)
         return ()
 
+    @property
+    def pinned(self) -> Place:
+        """What the pin of its snapshot is named after: sums of rows and of entries are of one snapshot, and one pin."""
+        return (self.work.table.id, _SUM_ROWS) if self.kind.sums else self.place
+
 
 def rows_of(schema: Schema, work: TableWork, *, removing: bool) -> Ground:
     """Return the rows of a table, to be filled and validated, or rid of cells."""
@@ -75,7 +81,7 @@ class Walked:
 
 def to_sum(schema: Schema, work: TableWork) -> tuple[Ground, list[Ground]]:
     """Return what is read once to verify what was done with a table: its rows, and the entries of new indexes."""
-    rows = Ground(schema, work, WalkKind.SUM_ROWS, table_span(schema, work.table), (work.table.id, 5))
+    rows = Ground(schema, work, WalkKind.SUM_ROWS, table_span(schema, work.table), (work.table.id, _SUM_ROWS))
     entries = []
     for task in work.tasks:
         if task.element.kind in ("index", FORM):
@@ -146,7 +152,7 @@ class TableWalks:
         now = await self._snapshot(ground.span[0])
         parts = await self._partitions(ground)
         if len(parts) > 1 and watch.job:
-            return await self._noted(ground, snapshot or now, now, parts, watch)
+            return await self._noted(ground, snapshot, now, parts, watch)
         watch.expect(sum(part.rows for part in parts))
         sums: Sums = {}
         for part in parts:
@@ -180,11 +186,14 @@ class TableWalks:
     async def _noted(self, noted: Ground, snapshot: int, now: int, parts: list[Partition], watch: Watch) -> Walked:
         schema, table = noted.schema, noted.work.table
         what = crc32(repr([(str(task.element), task.element.id, task.work) for task in noted.work.tasks]).encode())
-        pin = f"schema-{schema.database}-{watch.job}-{noted.place[0]}-{noted.place[1]}"
+        pin = f"schema-{schema.database}-{watch.job}-{noted.pinned[0]}-{noted.pinned[1]}"
         borders = (parts[0].start, *(part.end for part in parts))
         rows = tuple(part.rows for part in parts)
-        fresh = WalkState(watch.job, schema.version, what, snapshot, pin, borders, rows, bytes(len(parts)))
+        fresh = WalkState(watch.job, schema.version, what, snapshot or now, pin, borders, rows, bytes(len(parts)))
         state = await self._store.begin(schema.database, noted.place, fresh)
+        if snapshot and state.snapshot != snapshot:
+            # What an owner before has added up is of a snapshot that was lost since.
+            state = await self._store.change(schema.database, noted.place, lambda found: found.begun_again(snapshot))
         state = await self._pinned(noted, state, now)
         if state.rows_done:
             LOG.info(

@@ -304,7 +304,7 @@ def test_the_next_owner_verifies_what_is_left(monkeypatch: pytest.MonkeyPatch) -
 
 def test_sums_are_of_one_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the rows' snapshot is lost in the middle, they are added up again from the beginning, and all agrees."""
-    small_partitions(monkeypatch, rate=200)
+    small_partitions(monkeypatch, rate=40)
     walks = Walks(monkeypatch)
     rows, entries = WalkKind.SUM_ROWS, WalkKind.SUM_ENTRIES
 
@@ -408,7 +408,7 @@ def test_slaves_of_an_older_version_leave_to_this_server_what_they_do_not_know(m
         await with_slaves(db)
         await db.conn.execute(PLAIN)
         await db.conn.execute("DROP INDEX RV")
-        assert {kind for kind, _ in walks.ended} == set(WalkKind)
+        assert {kind for kind, _ in walks.ended} == set(WalkKind) - {WalkKind.VERIFY_ROWS, WalkKind.VERIFY_ENTRIES}
         await check(db)
 
     with_database(body, BASE, slaves=2)
