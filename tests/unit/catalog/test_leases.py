@@ -544,31 +544,6 @@ def versions_at_work(seed, seconds):
     return sim(main, seed)
 
 
-def test_two_processes_of_one_name_hide_nothing_of_each_other():
-    """One was taken for dead and is back: what the other one may still commit stays in the row that both write."""
-
-    async def main(cluster):
-        back, b = cluster.server("a"), cluster.server("b")
-        await back.leases.current("default")
-        a = cluster.server("a")
-        async with a.leases.use("default") as leased:
-            cluster.deaf.add("a")
-            change = asyncio.create_task(b.ddl(T))
-            await asyncio.sleep(0.2)
-            schema = await back.leases.refresh("default")
-            assert (leased.schema.version, schema.version) == (1, 2)
-            (row,) = [row for row in await a.store.leases("default") if row.server == "a"]
-            assert row.version == 2
-            assert row.end_below(2) >= leased.deadline() > cluster.storage.true_us()
-            await a.commit(leased)
-        await change
-        await back.leases.close()
-        assert "a" in {row.server for row in await a.store.leases("default")} or not a.leases.status()
-        check_versions(cluster)
-
-    sim(main)
-
-
 @pytest.mark.parametrize("seed", some([0, 1, 6], [2, 3, 4, 5, *range(7, 12)]))
 def test_never_are_versions_further_apart_than_neighbours_at_work(seed):
     commits, versions = versions_at_work(seed, 60)
