@@ -43,7 +43,7 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     reorganise_min_rows_per_s: Annotated[
         int,
         Meta(ge=1, le=10_000_000, description="How many rows a schema change works on in any case, so that it ends."),
-    ] = 2_000
+    ] = 3_000
     reorganise_max_rows_per_s: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many rows a schema change works on at most.")
     ] = 50_000

@@ -6,6 +6,7 @@ from itertools import takewhile
 
 import pytest
 
+from f1common.config import F1ServerSection
 from f1server.schemachange.work.throttle import Figures, Throttle, ThrottleOptions
 
 OPTIONS = ThrottleOptions(slowdown=0.05, min_rate=1_000, max_rate=40_000)
@@ -14,6 +15,13 @@ READS, COMMITS = 75.0, 25.0
 
 Slowdown = Callable[[float, float], float]
 """By what factor users wait longer, from the time and the rows a second that are worked on."""
+
+
+def test_the_bounds_without_a_configuration_are_those_of_the_configuration() -> None:
+    section, options = F1ServerSection(), ThrottleOptions()
+    assert options.min_rate == section.reorganise_min_rows_per_s
+    assert options.max_rate == section.reorganise_max_rows_per_s
+    assert options.slowdown == section.reorganise_slowdown_percent / 100
 
 
 class Plant:
