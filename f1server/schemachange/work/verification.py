@@ -183,13 +183,17 @@ class Verifier:
         columns = frozenset[int]().union(*(where.columns for where in work.indexes))
         judged = any(task.element.kind not in ("index", "lock coverage of", FORM) for task in work.tasks)
 
-        async def look(batch: pa.RecordBatch) -> None:
+        async def add(batch: pa.RecordBatch) -> None:
             async for keys in self._slices(batch):
                 rows = [row for k, ts, v in keys if (row := stored_row(walk.schema, work.table, k, v, ts)) is not None]
                 for where in work.indexes:
                     digests = _digests_wanted(where, rows, columns)
                     sums[where.index.id] = sums[where.index.id].plus(digests)
                 self._refuse(walk, _locks_behind(walk, rows) if work.moved else [])
+
+        async def look(batch: pa.RecordBatch) -> None:
+            if work.indexes or work.moved:
+                await add(batch)
             if judged:
                 await self._rows(schema, table, batch, walk)
 
