@@ -33,16 +33,22 @@ class Hunt:
 
 
 def hunt(name: str, first: int, seeds: int) -> Hunt:
-    """Runs seeds until one catches the mutation."""
+    """Runs seeds until a checker catches the mutation; that broken code stumbles by itself counts if nothing else is
+    found, or the sound code fails of the same seed."""
     mutation = BY_NAME[name]
     started = time.process_time()
+    stumbled: Hunt | None = None
     for seed in range(first, first + seeds):
         with quiet():
             caught = try_seed(mutation, seed)
             control = try_seed(mutation, seed, broken=False) if caught is not None else None
-        if caught is not None:
-            return Hunt(name, seed, caught, control, seed - first + 1, time.process_time() - started)
-    return Hunt(name, None, None, None, seeds, time.process_time() - started)
+        if caught is None:
+            continue
+        found = Hunt(name, seed, caught, control, seed - first + 1, time.process_time() - started)
+        if caught.caught_by != ERROR or control is not None:
+            return found
+        stumbled = stumbled or found
+    return stumbled or Hunt(name, None, None, None, seeds, time.process_time() - started)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
