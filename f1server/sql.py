@@ -34,7 +34,7 @@ from f1server.catalog.store import SchemaStore
 from f1server.dist.coordinator import DistributedResult
 from f1server.dist.measures import add_measures
 from f1server.dist.queries import Choice, DistributedQueries
-from f1server.exec.dml import run_dml
+from f1server.exec.dml import DmlResult, Fill, run_dml, run_keyed
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import Engine, QueryResult, given
 from f1server.exec.rowwise import RowEvaluator
@@ -412,17 +412,6 @@ class SqlRunner:
         reader = await self._reader(request, leased, None, rights)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             plan = await self._beside(statement.sql, lambda: prepare_dml(with_history(readable), statement))
-        now_us = self._clock.sample().tt.latest
-        bound = await self._beside(statement.sql, lambda: plan.bind(request.params, now_us))
-        if request.kind == "OPTIMISTIC":
-            bound = replace(
-                bound,
-                query=None if bound.query is None else with_locks(bound.query),
-                update=None if bound.update is None else with_locks(bound.update),
-            )
-        if request.writes and bound.query is not None:
-            # A few rows of many cannot be read alone where some of them are the transaction's own.
-            bound = replace(bound, query=replace(bound.query, direct=None))
         source = StorageSource(reader, self._client, locking=request.kind == "PESSIMISTIC")
         unique, created_ts = new_id(self._rng), self._clock.sample().tt.latest
 
@@ -430,7 +419,7 @@ class SqlRunner:
             return self._committer_.fill(schema, writes, unique, created_ts)
 
         try:
-            done = await run_dml(self._engine, bound, source, fill, with_locks=request.kind == "OPTIMISTIC")
+            done = await self._written(request, statement, plan, source, fill)
         except F1Error:
             await self._failed(request)
             raise
@@ -448,6 +437,26 @@ class SqlRunner:
             answer.schema = result.arrow_schema
             answer.batches = given([batch async for batch in result.batches])
         return answer
+
+    async def _written(
+        self, request: SqlRequest, statement: DmlStatement, plan: PreparedDml, source: StorageSource, fill: Fill
+    ) -> DmlResult:
+        """Return what a statement writes: at a key without the evaluator if that is possible."""
+        now_us = self._clock.sample().tt.latest
+        done = await run_keyed(plan, request.params, now_us, source)
+        if done is not None:
+            return done
+        bound = await self._beside(statement.sql, lambda: plan.bind(request.params, now_us))
+        if request.kind == "OPTIMISTIC":
+            bound = replace(
+                bound,
+                query=None if bound.query is None else with_locks(bound.query),
+                update=None if bound.update is None else with_locks(bound.update),
+            )
+        if request.writes and bound.query is not None:
+            # A few rows of many cannot be read alone where some of them are the transaction's own.
+            bound = replace(bound, query=replace(bound.query, direct=None))
+        return await run_dml(self._engine, bound, source, fill, with_locks=request.kind == "OPTIMISTIC")
 
     # ------------------------------------------------------------------ the rest
 

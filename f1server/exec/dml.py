@@ -6,7 +6,7 @@ Nothing is written here. Whoever runs the transaction keeps the writes until it 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -14,12 +14,13 @@ from f1common.encoding import tuple as tuples
 from f1common.encoding.values import numeric_from_units, numeric_units
 from f1common.errors import Code, F1Error, check
 from f1server.catalog.protos import registry_of
-from f1server.catalog.schema import Column, Index, Kind, Schema, Table
+from f1server.catalog.schema import Column, Index, Schema, Table
 from f1server.exec.arrow_types import arrow_type, sql_type
 from f1server.exec.engine import Engine, QueryResult
 from f1server.exec.source import FieldWanted, KeySpan, Source, TableScan
-from f1server.plan.constants import Given, Known, Now, Shifted, Unfit, evaluate, plain
+from f1server.plan.constants import Constant, assigned
 from f1server.plan.dml import BoundDml, Cell, Default, PreparedDml
+from f1server.plan.keyed import NotKeyed
 from f1server.rows.arrow import from_arrow, to_arrow
 from f1server.rows.coerce import coerce_column
 from f1server.rows.values import Row, Value
@@ -198,6 +199,41 @@ async def _defaults(engine: Engine, prepared: PreparedDml, columns: Sequence[Col
     return found
 
 
+class KeyedRows(Protocol):
+    """What gives rows by key as they are, instead of as Arrow batches."""
+
+    async def rows(self, scan: TableScan) -> list[Row]:
+        """Return the rows of a scan of whole keys. They join the read set as those of other scans do."""
+        ...
+
+
+async def run_keyed(
+    prepared: PreparedDml, params: Sequence[object], now_us: int, source: KeyedRows
+) -> DmlResult | None:
+    """Run UPDATE or DELETE of the row at a key without the evaluator; None: it has to go the general way.
+
+    Raises F1Error INVALID_ARGUMENT, OUT_OF_RANGE for values that do not fit their columns.
+    """
+    keyed = prepared.keyed
+    scan = keyed.scan(params, now_us) if keyed is not None else None
+    if keyed is None or scan is None:
+        return None
+    schema, table = prepared.schema, prepared.table
+    writes: list[LogicalWrite] = []
+    for row in await source.rows(scan):
+        key = {c: row[c] for c in table.key_column_ids}
+        if prepared.tag == "DELETE":
+            writes.append(LogicalWrite(WriteKind.DELETE, table.name, key, schema_version=schema.version))
+            continue
+        try:
+            found = keyed.values(row, params, now_us)
+        except NotKeyed:
+            return None
+        values = {i: coerce_column(schema, table, table.by_id[i], value) for i, value in found.items()}
+        writes.append(LogicalWrite(WriteKind.UPDATE, table.name, key, values, schema_version=schema.version))
+    return DmlResult(writes, len(writes))
+
+
 # ---------------------------------------------------------------------- INSERT
 
 
@@ -256,30 +292,11 @@ class _Insert:
         row: Row = {}
         for column, cell in zip(self._prepared.columns, cells, strict=True):
             if not isinstance(cell, Default):
-                row[column.id] = coerce_column(self._schema, self._table, column, self._value(cell))
+                row[column.id] = coerce_column(self._schema, self._table, column, self._assigned(cell))
         return row
 
-    def _value(self, cell: Cell) -> object:
-        params = self._bound.params
-        match cell:
-            case Known():
-                return cell.value
-            case Given():
-                if cell.number > len(params):
-                    message = f"the statement has a parameter {cell.number}, but {len(params)} were given"
-                    raise F1Error(Code.INVALID_ARGUMENT, message)
-                value = params[cell.number - 1]
-                found = plain(value)
-                if isinstance(found, Unfit):
-                    raise F1Error(Code.INVALID_ARGUMENT, f"a parameter is no {type(value).__name__}")
-                return found
-            case Now() | Shifted():
-                moment = evaluate(cell, Kind.TIMESTAMP, params, self._bound.now_us)
-                if isinstance(moment, Unfit):
-                    raise F1Error(Code.INVALID_ARGUMENT, "a date or time with an interval is out of range")
-                return moment
-            case _:
-                raise F1Error(Code.INVALID_ARGUMENT, "this is no value")
+    def _assigned(self, cell: Constant) -> Value:
+        return assigned(cell, self._bound.params, self._bound.now_us)
 
     # ------------------------------------------------------------------ rows that are there
 

@@ -318,8 +318,32 @@ async def given(batches: Sequence[Any]) -> AsyncIterator[Any]:
         yield batch
 
 
-def _picked(query: BoundQuery, picks: Sequence[str], stream: AsyncIterator[Any]) -> QueryResult:
-    """Return columns of the rows of a query's only scan."""
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """How columns of a scan become those of a result: positions, and the types on the way and at the end."""
+
+    columns: tuple[ColumnInfo, ...]
+    schema: Any
+    places: tuple[tuple[int, Any, Any], ...]
+
+    def batch(self, rows: Any) -> Any:
+        """Return the columns of the result for a batch of the scan's rows. Raises F1Error OUT_OF_RANGE."""
+        try:
+            arrays = [_cast(_cast(rows.column(i), first), last) for i, first, last in self.places]
+        except pa.ArrowException as error:
+            raise F1Error(Code.OUT_OF_RANGE, f"a value of the result is out of range: {error}") from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _cast(array: Any, wanted: Any) -> Any:
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def _picks_of(query: BoundQuery, picks: tuple[str, ...]) -> _Picked:
+    """Return how the columns of the query's only scan become its result; worked out once for a statement."""
+    found = query.kept.get(picks)
+    if isinstance(found, _Picked):
+        return found
     (planned,) = query.scans
     check(query.columns is not None, "a query that only picks knows its columns")
     columns = query.columns or ()
@@ -327,14 +351,21 @@ def _picked(query: BoundQuery, picks: Sequence[str], stream: AsyncIterator[Any])
     indices = [planned.names.index(pick) for pick in picks]
     final = pa.schema([(c.name, target.types[i]) for c, i in zip(columns, indices, strict=True)])
     infos, result = result_columns(final, columns)
+    places = tuple((i, target.types[i], last) for i, last in zip(indices, result.types, strict=True))
+    query.kept[picks] = _Picked(infos, result, places)
+    return query.kept[picks]  # type: ignore[no-any-return]
+
+
+def _picked(query: BoundQuery, picks: Sequence[str], stream: AsyncIterator[Any]) -> QueryResult:
+    """Return columns of the rows of a query's only scan."""
+    form = _picks_of(query, tuple(picks))
 
     async def batches() -> AsyncIterator[Any]:
         async for batch in stream:
             if batch.num_rows:
-                arrays = [_named(batch, target).column(i) for i in indices]
-                yield cast_batch(pa.RecordBatch.from_arrays(arrays, schema=final), result)
+                yield form.batch(batch)
 
-    return QueryResult(infos, result, batches())
+    return QueryResult(form.columns, form.schema, batches())
 
 
 def result_columns(schema: Any, known: Sequence[OutColumn] | None) -> tuple[tuple[ColumnInfo, ...], Any]:

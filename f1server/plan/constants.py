@@ -8,7 +8,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from f1common.encoding.values import INT64_MAX, INT64_MIN, Date, Timestamp, numeric_units
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ColumnType, Kind
 from f1server.plan.types import of_data_type
 from f1server.rows.calendars import days_of, parse_date, parse_timestamp
@@ -193,6 +193,26 @@ def _shift(start: Value, months: int, us: int) -> Value | Unfit:
     except (F1Error, ValueError):
         return UNFIT
     return Timestamp(start.us + us)
+
+
+def assigned(found: Constant, params: Sequence[object], now_us: int) -> Value:
+    """Return a constant that is assigned to a column, not yet converted to the column's type. A parameter must not
+    have a cast. Raises F1Error INVALID_ARGUMENT for a parameter that is missing or no value."""
+    if isinstance(found, Known):
+        return found.value
+    if isinstance(found, Given):
+        if found.number > len(params):
+            message = f"the statement has a parameter {found.number}, but {len(params)} were given"
+            raise F1Error(Code.INVALID_ARGUMENT, message)
+        value = plain(params[found.number - 1])
+        if isinstance(value, Unfit):
+            kind = type(params[found.number - 1]).__name__
+            raise F1Error(Code.INVALID_ARGUMENT, f"a parameter is no {kind}")
+        return value
+    moment = evaluate(found, Kind.TIMESTAMP, params, now_us)
+    if isinstance(moment, Unfit):
+        raise F1Error(Code.INVALID_ARGUMENT, "a date or time with an interval is out of range")
+    return moment
 
 
 def plain(value: object) -> Value | Unfit:

@@ -12,7 +12,8 @@ from sqlglot import exp
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, ElementState, Index, Schema, Table
-from f1server.plan.constants import Constant, constant
+from f1server.plan.constants import Constant, Given, constant
+from f1server.plan.keyed import Keyed, computation, keyed
 from f1server.plan.names import at, near_miss
 from f1server.plan.prepare import BoundQuery, Prepared, prepare
 from f1server.plan.relations import name_parts
@@ -50,7 +51,8 @@ class PreparedDml:
 
     ``tag``: INSERT, UPSERT, UPDATE or DELETE. ``columns``: targets of the values, in order. INSERT has ``rows`` or a
     ``query`` that gives them. UPDATE and DELETE have a ``query`` that gives the key, the values of ``columns`` (one
-    that is in ``defaulted`` has none) and, with ``returning``, then the visible columns of the row.
+    that is in ``defaulted`` has none) and, with ``returning``, then the visible columns of the row. ``keyed``: how they
+    go without an evaluator if the condition is a whole key.
     """
 
     schema: Schema
@@ -62,6 +64,7 @@ class PreparedDml:
     defaulted: tuple[Column, ...] = ()
     returning: Prepared | None = None
     conflict: Conflict | None = None
+    keyed: Keyed | None = None
 
     def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> "BoundDml":
         """Fill in parameters. Raises F1Error INVALID_ARGUMENT."""
@@ -144,7 +147,7 @@ class _Preparer:
         for row in source.expressions:
             cells = row.expressions if isinstance(row, exp.Tuple) else [row]
             self._width(row, len(cells), columns, named)
-            found = [DEFAULT if _is_default(cell) else constant(cell) for cell in cells]
+            found = [DEFAULT if _is_default(cell) else _cell(cell) for cell in cells]
             constants = constants and None not in found
             rows.append(tuple(c for c in found if c is not None))
         if not constants:
@@ -250,9 +253,12 @@ class _Preparer:
         defaulted = tuple(c for c, v in zip(columns, values, strict=True) if _is_default(v))
         returning = self._returning(ast, table, alias)
         others = [ast.args["from_"].this] if ast.args.get("from_") is not None else []
+        # Looked at before the query is prepared, which changes the expressions.
+        assigned = [(c, computation(table, alias, v)) for c, v in computed]
         query = self._row_query(ast, table, alias, [v for _, v in computed], others, returning is not None)
         columns = tuple(c for c, _ in computed)
-        return PreparedDml(self._schema, "UPDATE", table, columns, query, None, defaulted, returning)
+        by_key = keyed(query, assigned) if not defaulted and returning is None else None
+        return PreparedDml(self._schema, "UPDATE", table, columns, query, None, defaulted, returning, None, by_key)
 
     def _delete(self, ast: exp.Expr) -> PreparedDml:
         if ast.args.get("order") or ast.args.get("limit"):
@@ -261,7 +267,8 @@ class _Preparer:
         alias = ast.this.alias or table.name
         returning = self._returning(ast, table, alias)
         query = self._row_query(ast, table, alias, [], list(ast.args.get("using") or ()), returning is not None)
-        return PreparedDml(self._schema, "DELETE", table, (), query, None, (), returning)
+        by_key = keyed(query, ()) if returning is None else None
+        return PreparedDml(self._schema, "DELETE", table, (), query, None, (), returning, None, by_key)
 
     def _row_query(
         self,
@@ -359,6 +366,12 @@ class _Preparer:
 
     def _error(self, node: exp.Expr, code: Code, message: str) -> F1Error:
         return at(self._text, node, code, message)
+
+
+def _cell(node: exp.Expr) -> Constant | None:
+    """Return the constant that stands in a row; what a parameter becomes by a cast is the evaluator's to say."""
+    found = constant(node)
+    return None if isinstance(found, Given) and found.kind is not None else found
 
 
 def _is_default(node: exp.Expr) -> bool:

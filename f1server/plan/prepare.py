@@ -6,6 +6,7 @@ paths.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
@@ -62,7 +63,8 @@ class BoundQuery:
     ``sql`` reads the relations of ``scans``; ``bound`` are values for its named parameters. ``columns``: names and
     types of the result, None if only DuckDB knows. ``picks``: the names of the columns of the one scan that are the
     result, in which case DuckDB is not needed (point read); ``direct``: likewise, if there are few rows. ``as_of``: the
-    timestamp to read at, or None. ``locking``: SELECT ... FOR UPDATE.
+    timestamp to read at, or None. ``locking``: SELECT ... FOR UPDATE. ``kept``: what whoever runs it has worked out
+    about the form of its results, which is the same each time, by what it picks.
     """
 
     schema: Schema
@@ -76,6 +78,7 @@ class BoundQuery:
     locking: bool = False
     now_us: int = 0
     direct: Direct | None = None
+    kept: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +96,7 @@ class Prepared:
     limit: tuple[Constant, Constant] | None = None
     as_of: Constant | None = None
     locking: bool = False
+    kept: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
     def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> BoundQuery:
         """Fill in parameters and choose how tables are read. Raises F1Error INVALID_ARGUMENT."""
@@ -113,6 +117,7 @@ class Prepared:
             self.locking,
             now_us,
             planning.direct,
+            self.kept,
         )
 
     def plan(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> Planning:

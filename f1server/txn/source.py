@@ -63,6 +63,11 @@ class StorageSource:
                 found.update(await self._cluster([(i, scans[i]) for i in members]))
         return [found[i] if i in found else self._one(scan) for i, scan in enumerate(scans)]
 
+    async def rows(self, scan: TableScan) -> list[Row]:
+        """Return the rows of a scan of whole keys as they are."""
+        found = await self._found(scan)
+        return [item.row for item in found]
+
     def _one(self, scan: TableScan) -> Batches:
         if scan.empty or (scan.clip is not None and scan.clip[0] >= scan.clip[1]):
             return self._given(scan, [])
@@ -118,17 +123,18 @@ class StorageSource:
         return _clipped([span for span in dict.fromkeys(spans) if not span[1] or span[0] < span[1]], scan.clip)
 
     async def _by_key(self, scan: TableScan) -> Batches:
-        limit = 0 if scan.predicates else scan.limit or 0
-        rows = await self._reader.rows(
+        async for batch in self._given(scan, await self._found(scan)):
+            yield batch
+
+    async def _found(self, scan: TableScan) -> list[FoundRow]:
+        return await self._reader.rows(
             scan.table,
             self._spans(scan),
-            limit=limit,
+            limit=0 if scan.predicates else scan.limit or 0,
             reverse=scan.in_key_order < 0,
             exclusive=self._locking,
             columns=_column_ids(scan),
         )
-        async for batch in self._given(scan, rows):
-            yield batch
 
     async def _cluster(self, members: list[tuple[int, TableScan]]) -> dict[int, Batches]:
         """Serve the scans of one ancestry path with one storage request (F1 section 8.5)."""
