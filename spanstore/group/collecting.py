@@ -30,7 +30,10 @@ _ITEMS = 1_000
 """Engine items that a step looks at: about a millisecond of work."""
 _PAUSE_US = 50_000
 _BUSY_PAUSE_US = 10_000
-"""Between two steps: after one that found little, and after one that found much."""
+_CLEAN_PAUSE_US = 250_000
+"""Between two steps: after one that found little, after one that found much, and where nothing has been found for
+:data:`_CLEAN_STEPS` steps, so that a look at much that is clean costs commits next to nothing."""
+_CLEAN_STEPS = 20
 _STEPS_PER_COMMAND = 50
 """After so many steps that found nothing, the position is logged all the same."""
 _PASSES_PER_WINDOW = 16
@@ -63,6 +66,7 @@ class Collecting:
         self._pass_due_us = 0
         self._step_due_us = 0
         self._silent_steps = 0
+        self._clean_steps = 0
         self._logged = self._in_pass
         self._has_records = True  # until a pass has found none
         self._in_flight: Command | None = None
@@ -143,7 +147,9 @@ class Collecting:
             if not self._logged:
                 return None  # nobody knows of this pass, and it found nothing
             return CollectCmd((), 0, 0, b"", self._pass_mark_ts, now.tt.latest)
-        self._step_due_us = now.boot_us + (_BUSY_PAUSE_US if much else _PAUSE_US)
+        self._clean_steps = 0 if command is not None else self._clean_steps + 1
+        clean = self._clean_steps >= _CLEAN_STEPS
+        self._step_due_us = now.boot_us + (_BUSY_PAUSE_US if much else _CLEAN_PAUSE_US if clean else _PAUSE_US)
         self._silent_steps = 0 if command is not None else self._silent_steps + 1
         if self._silent_steps >= _STEPS_PER_COMMAND:
             self._silent_steps = 0
