@@ -14,6 +14,7 @@ import msgspec
 
 from f1common.clock import boot_id
 from f1common.errors import Code, F1Error
+from f1common.rpc.transport import with_transport
 
 _DEAD_STATES = frozenset("ZX")
 _STOPPED_STATES = frozenset("Tt")
@@ -99,7 +100,7 @@ def spawn(arguments: Sequence[str], log: Path, *, new_session: bool = False) -> 
         pid = os.posix_spawn(
             arguments[0],
             list(arguments),
-            os.environ,
+            with_transport(),
             file_actions=actions,
             setsigmask=[],
             setsigdef=[signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],

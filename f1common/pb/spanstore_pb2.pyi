@@ -222,16 +222,18 @@ class RowSet(_message.Message):
     def __init__(self, rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., resume: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class ReadReply(_message.Message):
-    __slots__ = ("timestamp", "versions", "ranges", "term")
+    __slots__ = ("timestamp", "versions", "ranges", "term", "leader")
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
     timestamp: int
     versions: _containers.RepeatedCompositeFieldContainer[Version]
     ranges: _containers.RepeatedCompositeFieldContainer[RowSet]
     term: int
-    def __init__(self, timestamp: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[RowSet, _Mapping]]] = ..., term: _Optional[int] = ...) -> None: ...
+    leader: str
+    def __init__(self, timestamp: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[RowSet, _Mapping]]] = ..., term: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class TxnRef(_message.Message):
     __slots__ = ("anchor", "unique", "created_ts", "attempt")

@@ -233,7 +233,9 @@ class Router:
             attempt_s = min(remaining, _ATTEMPT_S) if retry_ambiguous else remaining
             try:
                 response = await self._call(self._address(server), request, attempt_s)
-                self._leaders[group] = server
+                # A replica that does not lead may answer a read, later than the leader would have.
+                leader = response.read.leader
+                self._leaders[group] = leader if leader in self._known().addresses else server
                 return response
             except F1Error as error:
                 if error.ambiguous:

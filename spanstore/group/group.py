@@ -572,7 +572,8 @@ class Group:
             else:
                 try:
                     check_owned(self.state.holding, request, self.group)
-                    answer = reads.answer(self._reader, self.state, request, request.timestamp, self._config)
+                    leader = server_of(self.replica.leader or "")
+                    answer = reads.answer(self._reader, self.state, request, request.timestamp, self._config, leader)
                     self._outbox.send(ticket.reply, answer)
                 except F1Error as error:
                     self._outbox.send(ticket.reply, error)

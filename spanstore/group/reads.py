@@ -18,10 +18,16 @@ NEWEST = (1 << 63) - 1
 
 
 def answer(
-    reader: Reader, state: ReplicatedState, request: Read | Settle | Export, ts: int, config: GroupConfig
+    reader: Reader,
+    state: ReplicatedState,
+    request: Read | Settle | Export,
+    ts: int,
+    config: GroupConfig,
+    leader: str = "",
 ) -> ReadReply | SettleReply | ExportReply:
     """Answer a read whose timestamp, ``ts``, is readable in ``reader``, a view as of what ``state`` has applied.
 
+    ``leader``: who leads, told by a replica that does not.
     Raises SNAPSHOT_TOO_OLD below the garbage mark, DATA_CORRUPTION for a damaged version.
     """
     if isinstance(request, Export):
@@ -29,7 +35,7 @@ def answer(
     check_readable(ts, state.collected.mark_ts, state.group)
     if isinstance(request, Settle):
         return SettleReply(ts, state.applied.index, state.holding.record.epoch)
-    return read_rows(reader, state.group, request.keys, request.ranges, ts, config)
+    return read_rows(reader, state.group, request.keys, request.ranges, ts, config, leader)
 
 
 def read_rows(
@@ -39,11 +45,12 @@ def read_rows(
     ranges: tuple[RangeRead, ...],
     ts: int,
     config: GroupConfig,
+    leader: str = "",
 ) -> ReadReply:
     """Read ``keys`` and ``ranges`` at ``ts``. Raises DATA_CORRUPTION for a damaged version."""
     versions = [read_version(reader, group, key, ts) for key in keys]
     row_sets = [_read_range(reader, group, r, ts, config) for r in ranges]
-    return ReadReply(ts, versions, row_sets)
+    return ReadReply(ts, versions, row_sets, leader=leader)
 
 
 def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: GroupConfig) -> RowSet:

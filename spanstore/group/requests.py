@@ -196,12 +196,16 @@ class RowSet:
 
 @dataclass(frozen=True, slots=True)
 class ReadReply:
-    """Versions in the order of the keys asked for (None: no version at all), row sets in the order of the ranges."""
+    """Versions in the order of the keys asked for (None: no version at all), row sets in the order of the ranges.
+
+    ``leader``: who leads, as far as a replica that does not lead knows.
+    """
 
     timestamp: int
     versions: list[Version | None] = field(default_factory=list)
     ranges: list[RowSet] = field(default_factory=list)
     term: int = 0
+    leader: str = ""
 
 
 @dataclass(frozen=True, slots=True)

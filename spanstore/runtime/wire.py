@@ -336,6 +336,7 @@ def _read_reply(answer: rq.ReadReply) -> pb.ReadReply:
             for row_set in answer.ranges
         ],
         term=answer.term,
+        leader=answer.leader,
     )
 
 

@@ -157,7 +157,9 @@ def test_rows_looked_at_are_validated(taken: list[bool]) -> None:
             tx = await (await db.at(0)).begin("optimistic")
             await tx.execute(text)
             await tx.execute("INSERT INTO Keyed (K, I) VALUES (20, 1)")
-            meanwhile = "UPDATE Keyed SET I = 100 WHERE K = 1" if "K = 1" in text else "INSERT INTO Keyed (K) VALUES (9)"
+            meanwhile = (
+                "UPDATE Keyed SET I = 100 WHERE K = 1" if "K = 1" in text else "INSERT INTO Keyed (K) VALUES (9)"
+            )
             await other.execute(meanwhile)
             with pytest.raises(f1.Error) as raised:
                 await tx.commit()

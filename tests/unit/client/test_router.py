@@ -33,6 +33,18 @@ def test_hint_is_followed_at_once_and_remembered() -> None:
     route(lambda server, request: committed(7) if server == "s2" else not_leader("s2"), main)
 
 
+@pytest.mark.parametrize(("leader", "second"), [("s3", "s3"), ("", "s1"), ("somebody", "s1")])
+def test_answer_to_a_read_tells_who_leads(leader: str, second: str) -> None:
+    """A follower answers late: whoever got such an answer would else go on asking it."""
+
+    async def main(router: Router, tier: Tier) -> None:
+        for _ in range(2):
+            await router.send(1, lambda: pb.Request(read=pb.Read(timestamp=5)), 5.0)
+        assert [server for server, _, _ in tier.log] == ["s1", second]
+
+    route(lambda server, request: pb.Response(read=pb.ReadReply(timestamp=5, leader=leader)), main)
+
+
 @pytest.mark.parametrize("hint", ["", "s1", "somebody"])
 def test_without_a_good_hint_the_others_are_asked(hint: str) -> None:
     """A hint may be missing, name the one who gives it, or name a stranger."""
