@@ -64,10 +64,9 @@ class DistributedQueries:
         """Return a distributed plan, or the reason for a central run. Raises F1Error as planning does."""
         if bound.picks is not None:
             return "only keys: there is nothing to evaluate"
-        hint = _HINT.search(text)
-        mode = {"central": "off", "distributed": "force"}.get(hint[1].lower(), "") if hint else self._mode
+        mode, hinted = self._mode_of(text)
         if mode == "off":
-            return "the statement asks for it" if hint else "distribution is turned off (f1server.distribute)"
+            return "the statement asks for it" if hinted else "distribution is turned off (f1server.distribute)"
         if not bound.scans:
             return "no table is read"
         if mode != "force" and is_short(bound):
@@ -92,8 +91,18 @@ class DistributedQueries:
         found = await self._beside(plan)
         if isinstance(found, str):
             return found
-        asked = "the statement asks for it" if hint else f"about {rows:,.0f} rows are examined"
+        asked = "the statement asks for it" if hinted else f"about {rows:,.0f} rows are examined"
         return DistributedPlan(found.schema, found.parts, found.columns, asked)
+
+    def _mode_of(self, text: str) -> tuple[str, bool]:
+        """Return whether a statement is to be distributed, and whether it says so itself."""
+        hint = _HINT.search(text)
+        mode = {"central": "off", "distributed": "force"}.get(hint[1].lower(), "") if hint else self._mode
+        return mode, hint is not None
+
+    def forced(self, text: str) -> bool:
+        """Tell whether a statement is to be distributed however little it reads."""
+        return self._mode_of(text)[0] == "force"
 
     async def _beside(self, work: Callable[[], Choice]) -> Choice:
         if self._executor is None:

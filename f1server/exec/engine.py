@@ -71,7 +71,7 @@ class Engine:
         """Run a query; the result streams. Raises F1Error."""
         if query.picks is not None:
             return await _point_read(query, source)
-        if query.direct is not None and (found := await _direct_read(query, query.direct, source)) is not None:
+        if (found := await self.run_direct(query, source)) is not None:
             return found
         connection = self._duck.connection()
         try:
@@ -85,6 +85,10 @@ class Engine:
             connection.close()
             return QueryResult(columns, target, given([cast_batch(b, target) for b in first]))
         return QueryResult(columns, target, self._stream(connection, first, more, target), connection.close)
+
+    async def run_direct(self, query: BoundQuery, source: Source) -> QueryResult | None:
+        """Run a query whose result is a few rows of its only scan; None: it is no such query. Raises F1Error."""
+        return None if query.direct is None else await _direct_read(query, query.direct, source)
 
     async def _stream(
         self, connection: Connection, first: Sequence[Any], batches: Iterator[Any], target: Any

@@ -10,6 +10,8 @@ import pytest
 
 import f1
 from f1common.errors import Code
+from f1server.dist.queries import DistributedQueries
+from f1server.dist.statistics import StatisticsCache
 from f1server.exec import engine
 from f1server.plan.scans import Direct
 from f1server.testing.database import Database, with_database
@@ -125,6 +127,36 @@ def test_few_rows_in_a_range_of_keys_are_the_answer_as_they_are(
         assert set(picked) == (set() if kind == "writing" else {False, True} if most == 3 else {True})
 
     with_database(body, *DDL)
+
+
+def test_few_rows_are_found_before_anybody_counts_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting reads all of the keys, and whoever comes first waits for it."""
+    monkeypatch.setattr(Direct, "MOST_ROWS", 20)
+    counted: list[str] = []
+    fresh = StatisticsCache.fresh
+
+    async def noted(self: StatisticsCache, schema: Any, tables: Any) -> Any:
+        counted.extend(table.name for table in tables)
+        return await fresh(self, schema, tables)
+
+    monkeypatch.setattr(StatisticsCache, "fresh", noted)
+    # Simulated servers with slaves have all queries distributed.
+    hints = {True: ("force", True), False: ("auto", False)}
+    monkeypatch.setattr(DistributedQueries, "_mode_of", lambda self, text: hints["DISTRIBUTED" in text])
+
+    async def body(db: Database) -> None:
+        kids = await fill(db, random.Random(9))
+        few = await db.rows("SELECT A, B, N FROM Kid WHERE A >= 3 AND A < 5 ORDER BY A, B, N")
+        assert few == sorted(k[:3] for k in kids if 3 <= k[0] < 5)
+        assert counted == []
+        many = await db.rows("SELECT A, B, N FROM Kid WHERE A >= 2 ORDER BY A, B, N")
+        assert many == sorted(k[:3] for k in kids if k[0] >= 2)
+        assert counted == ["Kid"]
+        hinted = "SELECT /*+ DISTRIBUTED */ A, B, N FROM Kid WHERE A >= 3 AND A < 5"
+        assert sorted(await db.rows(hinted)) == few
+        assert counted == ["Kid", "Kid"]
+
+    with_database(body, *DDL, slaves=1)
 
 
 def test_only_as_many_rows_are_read_as_the_limit_asks_for() -> None:
