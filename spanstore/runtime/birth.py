@@ -138,14 +138,16 @@ class Birth:
         """
         heard: dict[str, Hello] = {}
         waited = 0.0
+
+        async def greet(name: str) -> None:
+            try:
+                heard[name] = await ask(name)
+            except F1Error as error:
+                _log.debug("%s does not say what it is: %s", name, error)
+
         while not self.born:
             missing = [name for name in self._founders if name != self._me and name not in heard]
-            answers = await asyncio.gather(*(ask(name) for name in missing), return_exceptions=True)
-            for name, answer in zip(missing, answers, strict=True):
-                if isinstance(answer, Hello):
-                    heard[name] = answer
-                elif not isinstance(answer, F1Error):
-                    raise answer
+            await asyncio.gather(*(greet(name) for name in missing))
             certificate = verdict(self._me, self._nonce, self._founders, heard)
             if certificate is not None:
                 await self._adopt(certificate)

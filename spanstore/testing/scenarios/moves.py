@@ -169,10 +169,13 @@ class OwnerWatch:
     def _look(self) -> None:
         owners: dict[bytes, set[int]] = {}
         for _, process in sorted(self._cluster.processes.items()):
-            if not self._cluster.world.nodes[process.server.name].running:
+            node = self._cluster.world.nodes[process.server.name]
+            if not node.running:
                 continue
+            # A server that was paused takes note of the time before it serves anybody.
+            boot_us = node.clock.sample().boot_us
             for number, group in process.server.groups.items():
-                if group.is_serving_leader():
+                if group.is_serving_leader() and group.replica.lease_valid(boot_us):
                     for key in self._keys:
                         if group.state.holding.owned.has_key(key):
                             owners.setdefault(key, set()).add(number)

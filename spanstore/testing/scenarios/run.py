@@ -254,12 +254,21 @@ async def _bounded(task: asyncio.Task[_T], what: str) -> _T:
 async def _read_everywhere(cluster: SimCluster, kv: SpanKv, history: History, keys: list[bytes]) -> int:
     """Read all keys at the global safe time, from the leaders and from every server's own replicas."""
     newest_ts = max((op.ts or 0 for op in history.ops), default=0)
-    while (ts := await kv.client.safe_time()) <= newest_ts:
-        await asyncio.sleep(_POLL_S)
-    await persist(history, READ_AT, read_at(kv, ts, keys))
+
+    async def safe_ts() -> int:
+        while (ts := await kv.client.safe_time()) <= newest_ts:
+            await asyncio.sleep(_POLL_S)
+        return ts
+
+    # The timestamp anew at each try: where versions are kept for a moment only, the last one may be too old by now.
+    async def at_leaders(attempt: Attempt) -> int:
+        return await read_at(kv, await safe_ts(), keys)(attempt)
+
+    ts = (await persist(history, READ_AT, at_leaders)).ts or 0
     for server in cluster.names:
 
         async def body(attempt: Attempt, server: str = server) -> int:
+            ts = await safe_ts()
             for key, value in zip(keys, await read_replica(kv.client, server, ts, keys), strict=True):
                 attempt.read(key, value)
             return ts
