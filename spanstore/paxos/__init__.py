@@ -58,9 +58,10 @@ promised.
    above the highest ceiling among them.
 3. *Accept, Accepted.* Accept carries entries with the index and ballot of the one before them; an acceptor whose log
    differs there says so, and the leader goes back; entries that conflict with the leader's are deleted with all that
-   follow. The same message is heartbeat and lease request, and carries the ceiling, the chosen index, the safe time
-   and how far the log may be cut. Accepted is sent when all that is durable. Entries are pipelined: the leader sends
-   on without waiting, up to a number of bytes, and goes back on a gap.
+   follow. The same message is heartbeat and lease request (heartbeats of all groups of a server fall on the same
+   moments, so that one turn makes them), and carries the ceiling, the chosen index, the safe time and how far the log
+   may be cut. Accepted is sent when all that is durable. Entries are pipelined: the leader sends on without waiting, up
+   to a number of bytes, and goes back on a gap.
 4. *Lease.* The leader may answer without a quorum round while ``sent + lease - margin`` has not passed for a quorum's
    latest answers (:mod:`spanstore.paxos.lease`). It steps down when a whole lease brought no quorum.
 5. *Ceiling.* Acceptors write the ceiling to disk before they answer; the leader uses timestamps up to the highest one

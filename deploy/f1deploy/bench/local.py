@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,29 @@ class LocalCluster:
         self.hosts = ",".join(server["address"] for server in self.servers() if server["kind"] == "f1server")
 
     def cpu_s(self) -> Counter[str]:
-        """Return the processor time of the servers so far, in seconds, by kind."""
+        """Return the processor time of the servers and of their child processes so far, in seconds, by kind."""
         used: Counter[str] = Counter()
+        running = _processes()
         for server in self.servers():
-            fields = Path(f"/proc/{server['pid']}/stat").read_text().rpartition(")")[2].split()
-            used[server["kind"]] += (int(fields[11]) + int(fields[12])) / _TICKS  # type: ignore[assignment]
+            used[server["kind"]] += _cpu_of_tree(server["pid"], running)  # type: ignore[assignment]
         return used
+
+
+def _processes() -> dict[int, tuple[int, float]]:
+    """Return the parent of each process, and its processor time and that of its children that have ended, in
+    seconds."""
+    found: dict[int, tuple[int, float]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):  # it has just ended: its parent has its time
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                found[int(entry.name)] = int(fields[1]), sum(int(field) for field in fields[11:15]) / _TICKS
+    return found
+
+
+def _cpu_of_tree(pid: int, running: dict[int, tuple[int, float]]) -> float:
+    own = running.get(pid, (0, 0.0))[1]
+    return own + sum(_cpu_of_tree(child, running) for child, (parent, _) in running.items() if parent == pid)
 
 
 @contextmanager

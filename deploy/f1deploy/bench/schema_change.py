@@ -82,7 +82,7 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """How long an index took, in seconds, and the processor time of all servers meanwhile, in seconds."""
+    """How long an index took, in seconds, and the processor time of all processes meanwhile, in seconds."""
 
     took_s: float
     cpu_s: float

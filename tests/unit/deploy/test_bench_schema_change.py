@@ -2,12 +2,18 @@
 
 import asyncio
 import multiprocessing
+import os
 import random
+import signal
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +21,7 @@ import uvloop
 
 from f1.errors import OperationalError
 from f1common.errors import Code
+from f1deploy.bench.local import LocalCluster
 from f1deploy.bench.mixed import GAP, Mix, Operations, hand_over
 from f1deploy.bench.schema_change import Build, Observed, compare
 
@@ -164,3 +171,20 @@ def test_more_operations_than_a_pipe_holds_are_handed_over() -> None:
         time.sleep(0.05)
         assert ours.recv() == done
         handing.result()
+
+
+def test_processor_time_is_that_of_children_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walks and scans, most of the work of a build, are done in child processes of slaves and spanservers."""
+    work = "import subprocess, sys, time\n"
+    work += "busy = 'import time\\nwhile time.process_time() < 0.4: pass\\nprint(flush=True)\\ntime.sleep(600)'\n"
+    work += "child = subprocess.Popen([sys.executable, '-c', busy])\nchild.wait()"
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = LocalCluster(Path(folder))
+        with subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE, start_new_session=True) as parent:
+            try:
+                monkeypatch.setattr(cluster, "servers", lambda: [{"kind": "slave", "pid": parent.pid}])
+                assert parent.stdout is not None
+                parent.stdout.readline()
+                assert cluster.cpu_s()["slave"] >= 0.35
+            finally:
+                os.killpg(parent.pid, signal.SIGKILL)
