@@ -127,6 +127,17 @@ def test_follower_answers_what_the_leader_would() -> None:
                 assert value(world, name, b"k", ts) == b"%d" % n
 
 
+def test_follower_that_answers_says_who_leads() -> None:
+    """So that whoever asked it goes to the leader next time, and need not wait."""
+    with group() as world:
+        ts = put(world, "a", "t1", {b"k": b"1"})
+        asked = {name: world.ask(name, Read(ts, (b"k",)), timeout_us=5_000 * MS) for name in "abc"}
+        world.until(lambda: all(r.done for r in asked.values()))
+        answers = {name: r.of(ReadReply) for name, r in asked.items()}
+        assert {read_one(answer) for answer in answers.values()} == {b"1"}
+        assert {name: answer.leader for name, answer in answers.items()} == {"a": "", "b": "a", "c": "a"}
+
+
 def test_follower_that_is_cut_off_answers_the_past_and_waits_for_the_rest() -> None:
     with group() as world:
         ts = put(world, "a", "t1", {b"k": b"1"})
