@@ -195,9 +195,18 @@ def _shift(start: Value, months: int, us: int) -> Value | Unfit:
     return Timestamp(start.us + us)
 
 
+def assignable(node: exp.Expr) -> Constant | None:
+    """Return the constant that an assigned expression is, or None: what a parameter becomes by a cast is the
+    evaluator's to say."""
+    found = constant(node)
+    return None if isinstance(found, Given) and found.kind is not None else found
+
+
 def assigned(found: Constant, params: Sequence[object], now_us: int) -> Value:
-    """Return a constant that is assigned to a column, not yet converted to the column's type. A parameter must not
-    have a cast. Raises F1Error INVALID_ARGUMENT for a parameter that is missing or no value."""
+    """Return the value of an :func:`assignable` constant, not yet converted to the column's type.
+
+    Raises F1Error INVALID_ARGUMENT for a parameter that is missing or no value.
+    """
     if isinstance(found, Known):
         return found.value
     if isinstance(found, Given):

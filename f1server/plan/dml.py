@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, ElementState, Index, Schema, Table
-from f1server.plan.constants import Constant, Given, constant
+from f1server.plan.constants import Constant, assignable
 from f1server.plan.keyed import Keyed, computation, keyed
 from f1server.plan.names import at, near_miss
 from f1server.plan.prepare import BoundQuery, Prepared, prepare
@@ -147,7 +147,7 @@ class _Preparer:
         for row in source.expressions:
             cells = row.expressions if isinstance(row, exp.Tuple) else [row]
             self._width(row, len(cells), columns, named)
-            found = [DEFAULT if _is_default(cell) else _cell(cell) for cell in cells]
+            found = [DEFAULT if _is_default(cell) else assignable(cell) for cell in cells]
             constants = constants and None not in found
             rows.append(tuple(c for c in found if c is not None))
         if not constants:
@@ -366,12 +366,6 @@ class _Preparer:
 
     def _error(self, node: exp.Expr, code: Code, message: str) -> F1Error:
         return at(self._text, node, code, message)
-
-
-def _cell(node: exp.Expr) -> Constant | None:
-    """Return the constant that stands in a row; what a parameter becomes by a cast is the evaluator's to say."""
-    found = constant(node)
-    return None if isinstance(found, Given) and found.kind is not None else found
 
 
 def _is_default(node: exp.Expr) -> bool:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from f1common.encoding.values import INT64_MAX, INT64_MIN, NUMERIC_SCALE, numeric_from_units, numeric_units
 from f1common.errors import F1Error
 from f1server.catalog.schema import Column, Kind, Table
-from f1server.plan.constants import Constant, Given, assigned, constant
+from f1server.plan.constants import Constant, assignable, assigned
 from f1server.plan.prepare import Prepared, planned_scans
 from f1server.plan.scans import TableScan
 from f1server.rows.values import Row, Value
@@ -78,10 +78,9 @@ def keyed(query: Prepared, assignments: Sequence[tuple[Column, Constant | Sum | 
 
 def computation(table: Table, alias: str, node: exp.Expr) -> Constant | Sum | None:
     """Return what of this kind an assigned expression is, or None. Its names are not looked up yet."""
-    found = constant(node)
+    found = assignable(node)
     if found is not None:
-        # What a parameter becomes by a cast is the evaluator's to say.
-        return None if isinstance(found, Given) and found.kind is not None else found
+        return found
     while isinstance(node, exp.Paren):
         node = node.this
     if not isinstance(node, exp.Add | exp.Sub):
@@ -89,9 +88,8 @@ def computation(table: Table, alias: str, node: exp.Expr) -> Constant | Sum | No
     left, right = node.this, node.expression
     if isinstance(node, exp.Add) and isinstance(right, exp.Column):
         left, right = right, left
-    number = constant(right)
-    column = _own_column(table, alias, left)
-    if column is None or number is None or (isinstance(number, Given) and number.kind is not None):
+    column, number = _own_column(table, alias, left), assignable(right)
+    if column is None or number is None:
         return None
     return Sum(column, -1 if isinstance(node, exp.Sub) else 1, number)
 

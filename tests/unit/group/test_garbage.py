@@ -1,8 +1,12 @@
 """The leader's side of garbage collection, step by step: permits, marks, passes, and what is never collected."""
 
+import itertools
 from typing import Any
 
+import pytest
+
 from f1common.errors import Code
+from spanstore.group import collecting
 from spanstore.group.garbage import Collected
 from spanstore.group.requests import (
     Collect,
@@ -14,6 +18,7 @@ from spanstore.group.requests import (
     Outcome,
     Read,
 )
+from spanstore.mvcc.collect import Found, find_garbage
 from spanstore.testing.replicas import EPOCH, MS, Replicas
 from spanstore.txn.commands import CollectCmd, RaiseMarkCmd
 from tests.unit.group.kit import code, commit, decided, far, group, prepare, prepared, put, ref, value
@@ -157,3 +162,24 @@ def test_no_prepare_of_an_id_that_is_older_than_outcomes_are_kept() -> None:
         txn = far("t1")
         world.run(2 * KEEP)
         assert code(world.get("a", prepare(txn, {b"k": b"1"}, deadline=EPOCH + 60_000 * MS))) is Code.FENCED
+
+
+def test_what_is_clean_is_looked_at_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over much that holds no garbage leaves the leader's time to users."""
+    monkeypatch.setattr(collecting, "_ITEMS", 1)
+    looks: list[int] = []
+
+    with group(**VERSIONS) as world:
+        for n in range(60):
+            put(world, "a", f"t{n}", {b"k%02d" % n: b"1"})
+
+        def noted(*arguments: Any, **options: Any) -> Found:
+            looks.append(world.true_ts)
+            return find_garbage(*arguments, **options)
+
+        monkeypatch.setattr(collecting, "find_garbage", noted)
+        pass_over(world)
+        pass_over(world)
+    pauses = [later - before for before, later in itertools.pairwise(looks)]
+    assert max(pauses[:18]) < 100 * MS
+    assert min(pauses[22:40]) >= 250 * MS

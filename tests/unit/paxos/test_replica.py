@@ -579,3 +579,14 @@ def test_a_replica_must_have_what_it_applied() -> None:
     disk.applied = 3
     with pytest.raises(InvariantViolation):
         make(disk=disk)
+
+
+def test_heartbeats_of_all_leaders_fall_on_the_same_moments() -> None:
+    """Whenever entries were sent: one turn then makes the heartbeats of all groups that a server leads."""
+    due = set()
+    for sent_at in (2110, 2137, 2199):
+        replica, disk = leader()
+        sent = turn(replica, disk, sent_at)
+        assert any(isinstance(message, Accept) for _, message in [*sent.send_now, *sent.send_synced])
+        due.add(replica.next_wakeup(at(sent_at + 1)))
+    assert due == {2200}
