@@ -187,19 +187,20 @@ class StorageSection(Struct, frozen=True, kw_only=True):
     turn_max_bytes: Annotated[
         int, Meta(ge=64 * _KIB, le=_GIB, description="Bytes applied in one write transaction, at most.")
     ] = 8 * _MIB
-    lock_wait_ms: Annotated[
-        int, Meta(ge=1, le=3_600_000, description="How long a request waits for a lock before it is aborted.")
-    ] = 10_000
+    txn_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 * _KIB,
+            le=32 * _MIB,
+            description="Bytes of keys and values that a transaction may write and lock in one group.",
+        ),
+    ] = 16 * _MIB
     txn_idle_ms: Annotated[
         int,
         Meta(
             ge=100, le=3_600_000, description="Silence after which a transaction that is not prepared loses its locks."
         ),
     ] = 10_000
-    max_key_bytes: Annotated[
-        int,
-        Meta(ge=64, le=480, description="Longest encoded key. LMDB's 511 less room for group, version or commit id."),
-    ] = 480
     outcome_keep_ms: Annotated[
         int,
         Meta(
@@ -291,9 +292,6 @@ class LimitsSection(Struct, frozen=True, kw_only=True):
     inbox_messages: Annotated[
         int, Meta(ge=16, le=10_000_000, description="Messages waiting for a state machine, at most.")
     ] = 10_000
-    stream_queue: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Messages waiting to be sent on one stream, at most.")
-    ] = 1_000
     max_message_bytes: Annotated[
         int, Meta(ge=64 * _KIB, le=(1 << 31) - 1, description="Size of one gRPC message, at most.")
     ] = 64 * _MIB

@@ -9,11 +9,12 @@ from spanstore.paxos.config import PaxosConfig
 class GroupConfig:
     """Limits of one group.
 
-    ``turn_max_bytes`` bounds what one turn applies; ``txn_idle_us`` is how long an unprepared transaction may hold
-    locks without a request; ``resolve_after_us`` how long a participant stays prepared before it asks the coordinator;
-    ``outcome_keep_us`` how long outcomes are resolvable; ``version_keep_us`` how long old versions are readable;
-    ``max_skew_us`` how far ahead a foreign timestamp may be; ``read_max_bytes`` bounds the answer of one range read;
-    ``cede_patience_us`` how long a range that moves away stays closed while transactions in it end.
+    ``turn_max_bytes`` bounds what one turn applies; ``txn_max_bytes`` what a transaction may write and lock in the
+    group; ``txn_idle_us`` is how long an unprepared transaction may hold locks without a request; ``resolve_after_us``
+    how long a participant stays prepared before it asks the coordinator; ``outcome_keep_us`` how long outcomes are
+    resolvable; ``version_keep_us`` how long old versions are readable; ``max_skew_us`` how far ahead a foreign
+    timestamp may be; ``read_max_bytes`` bounds the answer of one range read; ``cede_patience_us`` how long a range that
+    moves away stays closed while transactions in it end.
     """
 
     paxos: PaxosConfig = field(default_factory=PaxosConfig)
@@ -23,6 +24,7 @@ class GroupConfig:
     outcome_keep_us: int = 3_600_000_000
     version_keep_us: int = 3_600_000_000
     max_skew_us: int = 500_000
+    txn_max_bytes: int = 16 << 20
     read_max_bytes: int = 4 << 20
     read_max_rows: int = 10_000
     max_parked: int = 20_000

@@ -594,6 +594,6 @@ class Group:
             for key in () if isinstance(request, Settle) else request.keys:
                 check_key(key)
         elif isinstance(request, Commit | Prepare):
-            validate_work(request)
+            validate_work(request, self._config.txn_max_bytes)
         elif isinstance(request, BeginMove | Export | Cede | Clear):
             check_span(Span(request.start, request.end))

@@ -83,6 +83,11 @@ class Work(Protocol):
         ...
 
 
+def _damaged_on_its_way() -> F1Error:
+    """Return the error of a piece that is not what was sent: nothing is wrong with the replica that refuses it."""
+    return F1Error(Code.DATA_CORRUPTION, "a piece of a range was damaged on its way; it is sent again", retryable=True)
+
+
 @dataclass(slots=True)
 class _Closing:
     """A range that is to be given up: who asked, and until when to try. ``index``: of the entry, once it is sealed."""
@@ -184,7 +189,7 @@ class Moves:
             self._answer(ticket, request.move)
             return
         if request.checksum != checksum_of(request.items):
-            raise F1Error(Code.DATA_CORRUPTION, "a piece of a range was damaged on its way; it is sent again")
+            raise _damaged_on_its_way()
         if request.clear:
             self._propose(self._next_clear(incoming, reader), ticket)
             return
@@ -205,7 +210,10 @@ class Moves:
         for key, value in request.items:
             if not incoming.start <= key < incoming.end:
                 raise F1Error(Code.INVALID_ARGUMENT, f"key {key.hex()} lies outside of the range that is received")
-            decode_version(prefix + key, value)
+            try:
+                decode_version(prefix + key, value)
+            except F1Error as error:
+                raise _damaged_on_its_way() from error
 
     def _next_clear(self, incoming: Incoming, reader: Reader) -> StageCmd:
         left = exporting.leftovers(reader, self._state.group, incoming.start, incoming.end, _CLEAR_ITEMS)

@@ -45,8 +45,11 @@ class Outbox:
         """The first damaged record that an answer ran into: the replica must be taken out of service."""
 
     def send(self, reply: Reply, answer: Answer) -> None:
-        """Answer without conditions: errors, and statements that are durable or state no fact about rows."""
-        if isinstance(answer, F1Error) and answer.code is Code.DATA_CORRUPTION:
+        """Answer without conditions: errors, and statements that are durable or state no fact about rows.
+
+        DATA_CORRUPTION is damage of this replica, unless it may be retried: then it is known already, or was sent so.
+        """
+        if isinstance(answer, F1Error) and answer.code is Code.DATA_CORRUPTION and not answer.retryable:
             self.damage = self.damage or answer
             answer = elsewhere(answer)
         self._plain.append((reply, answer))

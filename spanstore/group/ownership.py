@@ -6,7 +6,7 @@ from f1common.errors import Code, F1Error
 from spanstore.group import reads
 from spanstore.group.holding import Holding
 from spanstore.group.move_requests import Export
-from spanstore.group.requests import Commit, LockRead, Outcome, Prepare, Read, Request, Settle, TxnWork
+from spanstore.group.requests import Commit, LockRead, Outcome, Prepare, Read, Request, Settle, TxnWork, lock_of_write
 from spanstore.placement.range_map import KEY_MAX
 from spanstore.txn import outcomes
 from spanstore.txn.spans import Span
@@ -29,7 +29,8 @@ def touched_by(request: Request) -> Sequence[Span]:
 
 
 def _spans_of(work: TxnWork) -> list[Span]:
-    spans = [Span(write.key) for write in work.writes]
+    # Of a key that holds the commit timestamp, wherever that will put it.
+    spans = [span for span, _ in map(lock_of_write, work.writes)]
     spans.extend(span for p in work.preconditions for span in outcomes.spans_of(p))
     return spans
 

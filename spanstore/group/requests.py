@@ -76,15 +76,16 @@ class TxnWork:
 
     def wanted(self) -> list[tuple[Span, LockMode]]:
         """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
-        wanted = [_lock_of_write(write.key, write.key_offset) for write in self.writes]
+        wanted = [lock_of_write(write) for write in self.writes]
         return wanted + [(span, LockMode.SHARED) for p in self.preconditions for span in spans_of(p)]
 
 
-def _lock_of_write(key: bytes, key_offset: int) -> tuple[Span, LockMode]:
-    if key_offset < 0:
-        return Span(key), LockMode.EXCLUSIVE
-    # A key that holds the commit timestamp is locked by its fixed prefix: nobody knows the key yet.
-    return Span(key[:key_offset], key[:key_offset] + b"\xff"), LockMode.APPEND
+def lock_of_write(write: Write) -> tuple[Span, LockMode]:
+    """Return what a write locks, and how: a key that holds the commit timestamp by what comes before that."""
+    if write.key_offset < 0:
+        return Span(write.key), LockMode.EXCLUSIVE
+    prefix = write.key[: write.key_offset]
+    return Span(prefix, prefix + b"\xff"), LockMode.APPEND
 
 
 @dataclass(frozen=True, slots=True)

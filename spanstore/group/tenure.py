@@ -54,7 +54,7 @@ from spanstore.group.requests import (
 from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.versions import Versions
 from spanstore.mvcc.safetime import LeaderSafeTime
-from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
+from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling, check_skew
 from spanstore.paxos.replica import Replica
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
@@ -357,6 +357,8 @@ class Tenure:
             superseded = request.ts is not None and request.ts <= prepared.prepare_ts
             if superseded and not self._state.holding.record.epoch:
                 raise F1Error(Code.INVALID_ARGUMENT, "no coordinator commits at or below a prepare timestamp")
+            if request.ts is not None:
+                check_skew(request.ts, self._time().tt, self._config.max_skew_us)
             self._propose(DecideCmd(txn, None if superseded else request.ts), [ticket])
             return
         finished = storage.load_finished(self._view(), self.group, txn)

@@ -1,7 +1,7 @@
 """What is refused of a transaction's work before anything is locked or written."""
 
 from f1common.errors import Code, F1Error
-from spanstore.group.requests import Commit, Prepare
+from spanstore.group.requests import Commit, Prepare, TxnWork
 from spanstore.mvcc.placeholders import check_places
 from spanstore.mvcc.versions import check_key
 from spanstore.txn import outcomes
@@ -19,10 +19,28 @@ def validate_txn(txn: TxnRef) -> None:
         check_key(txn.anchor)
 
 
-def validate_work(request: Commit | Prepare) -> None:
-    """Refuse what no group could apply. Raises F1Error INVALID_ARGUMENT, KEY_TOO_LONG."""
+def size_of(work: TxnWork) -> int:
+    """Return how many bytes the keys and values have that a transaction's share writes, tests and has locked."""
+    locked = sum(len(span.start) + len(span.end or b"") for span, _ in work.held)
+    tested = sum(
+        len(span.start) + len(span.end or b"") for test in work.preconditions for span in outcomes.spans_of(test)
+    )
+    return sum(len(write.key) + len(write.value or b"") for write in work.writes) + locked + tested
+
+
+def validate_work(request: Commit | Prepare, max_bytes: int) -> None:
+    """Refuse what no group could apply, or not in time. Raises F1Error INVALID_ARGUMENT, KEY_TOO_LONG, OUT_OF_RANGE."""
     work = request.work
     validate_txn(work.txn)
+    size = size_of(work)
+    if size > max_bytes:
+        # It is one entry of the log: while it is copied and synced, no heartbeat is, of any group, and leases end.
+        raise F1Error(
+            Code.OUT_OF_RANGE,
+            f"the transaction has {size} bytes of keys and values in one group, {max_bytes} at most are taken "
+            "(storage.txn_max_bytes): commit it in parts",
+            details={"limit": str(max_bytes)},
+        )
     for test in work.preconditions:
         for span in outcomes.spans_of(test):
             check_span(span)

@@ -57,7 +57,7 @@ class TimestampOracle:
         ``not_before`` are the write's fences, both inclusive. Raises F1Error FENCED if the timestamp misses them and
         CLOCK_SKEW if ``above`` is more than ``max_skew_us`` ahead; both are definite: nothing was given out.
         """
-        _check_skew(above, now, max_skew_us)
+        check_skew(above, now, max_skew_us)
         ts = max(now.latest, self._last_ts + 1, above + 1)
         if deadline is not None and ts > deadline:
             raise F1Error(
@@ -94,12 +94,13 @@ class TimestampOracle:
         Nothing is promised above the ceiling: there the caller waits and asks again. Raises F1Error CLOCK_SKEW if
         ``ts`` is further ahead than clocks may differ: honouring it would drag this group's time along.
         """
-        _check_skew(ts, now, max_skew_us)
+        check_skew(ts, now, max_skew_us)
         if ts <= ceiling:
             self.promise(ts)
 
 
-def _check_skew(ts: int, now: TTInterval, max_skew_us: int) -> None:
+def check_skew(ts: int, now: TTInterval, max_skew_us: int) -> None:
+    """Refuse a timestamp of somebody else that is too far ahead. Raises F1Error CLOCK_SKEW."""
     if ts > now.latest + max_skew_us:
         raise F1Error(
             Code.CLOCK_SKEW,

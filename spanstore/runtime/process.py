@@ -92,6 +92,7 @@ def group_config(config: Config) -> GroupConfig:
             log_hold_bytes=paxos.log_hold_bytes,
         ),
         turn_max_bytes=storage.turn_max_bytes,
+        txn_max_bytes=storage.txn_max_bytes,
         txn_idle_us=storage.txn_idle_ms * 1000,
         outcome_keep_us=storage.outcome_keep_ms * 1000,
         version_keep_us=storage.version_keep_ms * 1000,

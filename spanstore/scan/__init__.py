@@ -28,7 +28,9 @@ Why steps see the same rows
 What may go wrong
     A worker that dies takes its scans with it: they answer UNAVAILABLE and the client goes on at another worker. Its
     slot in LMDB's table of readers is freed by ``reader_check``, which the pool runs when a worker ends and every few
-    seconds. A damaged version ends a scan with DATA_CORRUPTION. A worker whose server dies sees the end of its socket.
+    seconds. A damaged version ends a scan with DATA_CORRUPTION,
+    and takes the replica out of service. One that is as it was written and is no row, where cells or parts of keys are
+    asked for, ends it with INVALID_ARGUMENT. A worker whose server dies sees the end of its socket.
 
 Selection
     Predicates compare one column with constants, by the equality and order of the tuple codec, and are exact. Rows of

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from f1common.encoding import tuple as tuples
+from f1common.encoding.row import decode_row
+from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
 from spanstore.group.garbage import check_readable, load_collected
@@ -104,7 +106,8 @@ class ScanCursor:
     def step(self, reader: Reader) -> Step:
         """Read on from ``reader``, a view that was opened after the scan was asked for.
 
-        Raises F1Error DATA_CORRUPTION, INVALID_ARGUMENT (a column has another type), UNAVAILABLE (the view lacks what
+        Raises F1Error DATA_CORRUPTION (a version is damaged), INVALID_ARGUMENT (a column has another type, or what was
+        written is no row), UNAVAILABLE (the view lacks what
         the timestamp needs), WRONG_RANGE, SNAPSHOT_TOO_OLD (the timestamp lies below the garbage mark by now).
         """
         plan = self._plan
@@ -129,12 +132,21 @@ class ScanCursor:
             self._start = max(self._start, key)
         if not rows.keys:
             return self._at(b"", 0)
-        batch = self._decoder.batch(rows)
+        batch = self._decoded(rows)
         if 0 <= self._left <= batch.num_rows:
             batch = batch.slice(0, self._left)
             self._done = True
         self._left -= batch.num_rows
         return self._at(batch.serialize().to_pybytes() if batch.num_rows else b"", batch.num_rows)
+
+    def _decoded(self, rows: Rows) -> Any:
+        """Return the record batch of ``rows``. Raises F1Error INVALID_ARGUMENT, which says of which row."""
+        try:
+            return self._decoder.batch(rows)
+        except F1Error as error:
+            if error.code is not Code.DATA_CORRUPTION:
+                raise
+            raise _not_so_written(_first_unreadable(rows), error) from error
 
     def _at(self, ipc: bytes, rows: int) -> Step:
         return Step(ipc, rows, self._range, self._start, self._done)
@@ -148,7 +160,7 @@ class ScanCursor:
             for key, version in scan_versions(reader, plan.group, self._start, end, plan.timestamp):
                 self._start = key + b"\x00"
                 if self._needs_parts:
-                    parts = tuples.decode(key)
+                    parts = _elements(key)
                     if keys.filters and not keys.matches(parts):
                         strangers += 1
                         if strangers > _MAX_STRANGERS:
@@ -168,6 +180,37 @@ class ScanCursor:
                 return True
             self._start = skip_to
         return True
+
+
+def _elements(key: bytes) -> tuple[Value, ...]:
+    """Return the elements of a key. Raises F1Error INVALID_ARGUMENT."""
+    try:
+        return tuples.decode(key)
+    except F1Error as error:
+        raise _not_so_written(key, error) from error
+
+
+def _first_unreadable(rows: Rows) -> bytes:
+    for key, value in zip(rows.keys, rows.values, strict=True):
+        try:
+            decode_row(value)
+        except F1Error:
+            return key
+    return rows.keys[0]
+
+
+def _not_so_written(key: bytes, error: F1Error) -> F1Error:
+    """Return the error of a version that is stored as it was written, by its checksum, and is no row of a table.
+
+    It is none of a damaged disk: every replica has these bytes, and taking one after the other out of service because
+    of them would leave nobody to rebuild them from.
+    """
+    return F1Error(
+        Code.INVALID_ARGUMENT,
+        f"what was written with the key {key.hex()} cannot be read as a row: {error.message}; scan keys and values as "
+        "they are stored",
+        details={"key": key.hex()},
+    )
 
 
 class _TimedReader:

@@ -244,6 +244,7 @@ def test_pieces_that_come_twice_late_or_damaged_change_nothing() -> None:
         assert code(new.get("a", Stage(MOVE, 3, Progress(), items, 1))) is Code.DATA_CORRUPTION
         bent = ((key[3:], data[:-1] + b"x"),)
         assert code(new.get("a", Stage(MOVE, 3, Progress(), bent, checksum_of(bent)))) is Code.DATA_CORRUPTION
+        assert new.members["a"].live.damage is None  # what came was damaged, not what is here
         foreign = ((b"q" + key[4:], data),)
         assert code(new.get("a", Stage(MOVE, 3, Progress(), foreign, checksum_of(foreign)))) is Code.INVALID_ARGUMENT
         assert code(new.get("a", Read(0, (b"l",)))) is Code.WRONG_RANGE

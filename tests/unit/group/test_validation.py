@@ -3,6 +3,7 @@
 import pytest
 
 from f1common.errors import Code
+from spanstore.group.config import GroupConfig
 from spanstore.group.requests import (
     Commit,
     Decide,
@@ -17,11 +18,12 @@ from spanstore.group.requests import (
     TxnWork,
 )
 from spanstore.mvcc.versions import MAX_USER_KEY_BYTES
-from spanstore.testing.replicas import EPOCH, MS, Replicas
+from spanstore.testing.replicas import EPOCH, FAST, MS, Replicas
 from spanstore.txn.commands import Write
 from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import ExpectAbsent, ExpectUnchangedRange
-from tests.unit.group.kit import code, commit, far, group, lock, prepare, ref, value
+from spanstore.txn.spans import Span
+from tests.unit.group.kit import code, commit, committed, far, group, lock, prepare, prepared, ref, value
 
 LONG = b"k" * (MAX_USER_KEY_BYTES + 1)
 
@@ -105,6 +107,43 @@ def test_owner_of_several_ranges_owns_no_key_between_them() -> None:
         assert code(world.get("a", Read(0, (b"c",)))) is Code.WRONG_RANGE
         assert code(world.get("a", Read(0, (), (RangeRead(b"b", b"f"),)))) is Code.WRONG_RANGE
         assert value(world, "a", b"e") is None
+
+
+def test_decision_far_ahead_is_refused_and_the_group_keeps_its_time() -> None:
+    """Applied, it would be a floor that no later leader could give a timestamp above."""
+    with group() as world:
+        prepared(world.get("a", prepare(far("t1"), {b"k": b"v"})))
+        assert code(world.get("a", Decide(far("t1"), 1 << 62))) is Code.CLOCK_SKEW
+        committed(world.get("a", commit(ref("t2"), {b"l": b"v"})))
+        world.get("a", Decide(far("t1"), None))
+        committed(world.get("a", commit(ref("t3"), {b"k": b"w"})))
+
+
+def test_transactions_are_bounded_in_what_they_write_and_lock() -> None:
+    config = GroupConfig(paxos=FAST, txn_max_bytes=1000)
+    with Replicas(config=config, owned=((b"", b"z"),)) as world:
+        world.lead("a")
+        committed(world.get("a", commit(ref("t1"), {b"k": b"v" * 999})))
+        assert code(world.get("a", commit(ref("t2"), {b"k": b"v" * 1000}))) is Code.OUT_OF_RANGE
+        assert code(world.get("a", prepare(far("t3"), {b"k": b"v" * 1000}))) is Code.OUT_OF_RANGE
+        tests = [ExpectAbsent(b"l%04d" % number) for number in range(200)]
+        assert code(world.get("a", commit(ref("t4"), {b"k": b"v"}, tests=tests))) is Code.OUT_OF_RANGE
+        held = tuple((Span(b"m%04d" % number), LockMode.SHARED) for number in range(200))
+        work = TxnWork(ref("t5"), EPOCH, (Write(b"k", b"v"),), held=held)
+        assert code(world.get("a", Commit(work))) is Code.OUT_OF_RANGE
+
+
+def test_key_with_a_placeholder_is_owned_wherever_its_timestamp_puts_it() -> None:
+    with Replicas(owned=((b"a", b"c"), (b"e", b"g"))) as world:
+        world.lead("a")
+        inside = Commit(TxnWork(ref("t1", anchor=b"b"), EPOCH, (Write(b"b12345678", b"v", 1),)))
+        committed(world.get("a", inside, within_us=5_000_000))
+        ahead = Commit(TxnWork(ref("t2", anchor=b"b"), EPOCH, (Write(b"bb12345678", b"v", 1),)))
+        committed(world.get("a", ahead, within_us=5_000_000))
+    with Replicas(owned=((b"b", b"bb"), (b"c", b"g"))) as world:
+        world.lead("a")
+        outside = Commit(TxnWork(ref("t1", anchor=b"b"), EPOCH, (Write(b"b12345678", b"v", 1),)))
+        assert code(world.get("a", outside)) is Code.WRONG_RANGE
 
 
 def test_decision_at_or_below_the_prepare_timestamp_is_refused() -> None:

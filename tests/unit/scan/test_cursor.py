@@ -134,6 +134,26 @@ def test_a_damaged_version_ends_the_scan_and_is_named() -> None:
     assert key(17).hex() in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("strange", "value", "column"),
+    [
+        pytest.param(key(17), b"x", Column("a", ColumnType.INT64, Source.CELL, 1), id="the value is no row"),
+        pytest.param(
+            key(17), encode_row({1: True})[:-1] + b"\xc1", Column("a", ColumnType.INT64, Source.CELL, 1), id="nor this"
+        ),
+        pytest.param(b"\xfex", encode_row({1: 1}), Column("a", ColumnType.INT64, Source.KEY_PART, 0), id="nor its key"),
+    ],
+)
+def test_what_was_written_so_is_no_damage(strange: bytes, value: bytes, column: Column) -> None:
+    """Its checksum holds, so all replicas have it: as damage it would take out one after the other, for ever."""
+    engine = engine_with([(key(1), 10, encode_row({1: 1})), (strange, 10, value)])
+    with pytest.raises(F1Error) as caught:
+        steps_of(engine, plan((column,)))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert strange.hex() in caught.value.message
+    assert len(rows_of(steps_of(engine, plan()))) == 2
+
+
 def test_a_view_that_lacks_what_was_settled_is_refused() -> None:
     engine = engine_with([(key(1), 10, b"x")], applied=7)
     assert len(rows_of(steps_of(engine, plan(min_index=7)))) == 1

@@ -105,11 +105,11 @@ def test_a_cell_of_another_type_is_refused_and_named(kind: ColumnType, cell: Cel
     assert key(2).hex() in caught.value.message
 
 
-def test_a_value_that_is_no_row_is_corruption_but_only_for_who_looks_into_it() -> None:
+def test_a_value_that_is_no_row_is_refused_but_only_for_who_looks_into_it() -> None:
     engine = engine_with([(key(1), 10, b"no row")])
     with pytest.raises(F1Error) as caught:
         steps_of(engine, plan([Column("c", ColumnType.INT64, Source.CELL, 4)]))
-    assert caught.value.code is Code.DATA_CORRUPTION
+    assert caught.value.code is Code.INVALID_ARGUMENT
     raw = table_of(steps_of(engine, plan([Column("v", ColumnType.BYTES, Source.RAW_VALUE)])))
     assert raw.to_pydict() == {"v": [b"no row"]}
 
@@ -123,11 +123,11 @@ def test_a_value_that_is_no_row_is_corruption_but_only_for_who_looks_into_it() -
         (ColumnType.INT64, Ext(2, b"")),
     ],
 )
-def test_a_damaged_cell_is_corruption_but_only_for_who_looks_at_it(kind: ColumnType, cell: Cell) -> None:
+def test_a_cell_that_cannot_be_read_is_refused_but_only_for_who_looks_at_it(kind: ColumnType, cell: Cell) -> None:
     engine = engine_with([(key(1), 10, encode_row({4: cell, 5: 7}))])
     with pytest.raises(F1Error) as caught:
         steps_of(engine, plan([Column("c", kind, Source.CELL, 4)]))
-    assert caught.value.code is Code.DATA_CORRUPTION
+    assert caught.value.code is Code.INVALID_ARGUMENT
     beside = table_of(steps_of(engine, plan([Column("d", ColumnType.INT64, Source.CELL, 5)])))
     assert beside.to_pydict() == {"d": [7]}
 
