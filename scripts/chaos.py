@@ -6,8 +6,8 @@ at everything that the clients saw. Meanwhile ranges split, merge and move betwe
 servers; after a third of the time a fifth server joins and a group is founded, and after two thirds one server is
 drained and removed. All connections go through `scripts/relay.py`, where cables are cut. Beside all that a probe for
 each group writes a row again and again; its acknowledgements tell how long the group was away after its leader was
-lost. Exits 0 if no checker objects and nothing hung; otherwise the cluster's directory, with its logs and the
-histories, is kept.
+lost. Exits 0 if no checker objects and nothing hung (with `--strict`: and no group was away for more than five
+seconds); otherwise the cluster's directory, with its logs and the histories, is kept.
 
 The seed fixes which faults come in which order. Real processes do not run twice alike: the simulator does that.
 """
@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,7 +74,13 @@ REPLACE_EVERY_S = 12.0
 GROWTH_S = 300.0
 """A server that joins, or is drained and removed, has done so after that long, whatever fails meanwhile."""
 
+AWAY_MS = 5000.0
+"""No group may be away for longer when its leader is lost."""
+
 SHARES = (10, 50, 90, 99)
+FAULTS = ("crash", "pause", "absence", "restart", "isolate", "cut pair")
+"""What a nemesis knows to do."""
+
 LONG_S = 1.5
 """What lasts longer than this, a lease, costs a group its leader."""
 
@@ -87,6 +93,8 @@ class Death:
     how: str
     server: str
     led: tuple[int, ...]
+    detail: str = ""
+    """What a partition cuts, and for how long."""
 
 
 @dataclass(slots=True)
@@ -105,16 +113,27 @@ class Outcome:
 
     def pauses_ms(self, how: str) -> list[float]:
         """How long groups were away after their leader's deaths of that kind, ascending."""
-        pauses = []
-        for death in self.deaths:
-            for group in death.led if death.how == how else ():
-                after = [end for begin, end in self.acknowledged.get(group, ()) if begin >= death.at_us]
-                if after:
-                    # What was under way may still have been acknowledged by the dying leader: the longest gap counts.
-                    ends = [end for begin, end in self.acknowledged[group] if begin < death.at_us <= end]
-                    moments = [death.at_us, *sorted(ends), min(after)]
-                    pauses.append(max(later - earlier for earlier, later in itertools.pairwise(moments)) / 1000)
-        return sorted(pauses)
+        return sorted(pause for death in self.deaths if death.how == how for _, pause in self._pauses_of(death))
+
+    def _pauses_of(self, death: Death) -> Iterator[tuple[int, float]]:
+        """Yield each group that the server led and how long it was away, in ms."""
+        for group in death.led:
+            acknowledged = self.acknowledged.get(group, ())
+            after = [end for begin, end in acknowledged if begin >= death.at_us]
+            if after:
+                # What was under way may still have been acknowledged by the dying leader: the longest gap counts.
+                ends = [end for begin, end in acknowledged if begin < death.at_us <= end]
+                moments = [death.at_us, *sorted(ends), min(after)]
+                yield group, max(later - earlier for earlier, later in itertools.pairwise(moments)) / 1000
+
+    def too_long(self) -> list[str]:
+        """Say which groups were away for longer than a client may have to wait."""
+        return [
+            f"group {group} away for {pause:.0f} ms: {death.how} of {death.server}{death.detail}, at {death.at_us} us"
+            for death in self.deaths
+            for group, pause in self._pauses_of(death)
+            if pause > AWAY_MS
+        ]
 
 
 class Cables:
@@ -150,8 +169,16 @@ class Nemesis:
     """Disturbs one server after the other."""
 
     def __init__(
-        self, cluster: Cluster, cables: Cables, client: SpanClient, rng: random.Random, outcome: Outcome
+        self,
+        cluster: Cluster,
+        cables: Cables,
+        client: SpanClient,
+        rng: random.Random,
+        outcome: Outcome,
+        kinds: Sequence[str] = FAULTS,
     ) -> None:
+        """Make one that knows the faults of ``kinds``."""
+        self._kinds = kinds
         self._cluster = cluster
         self._cables = cables
         self._client = client
@@ -160,7 +187,8 @@ class Nemesis:
 
     async def run(self, until_us: int) -> None:
         """Make faults until the given moment of the boot clock; then all is well again."""
-        faults = (self._crash, self._pause, self._absence, self._restart, self._isolate, self._cut_pair)
+        every = (self._crash, self._pause, self._absence, self._restart, self._isolate, self._cut_pair)
+        faults = [fault for kind, fault in zip(FAULTS, every, strict=True) if kind in self._kinds]
         while boot_us() < until_us:
             await asyncio.sleep(self._rng.uniform(*BREATH_S))
             # Whoever is being removed ends by order, and is left alone.
@@ -172,10 +200,10 @@ class Nemesis:
                 if error.code is not Code.NOT_FOUND:
                     raise
 
-    async def _died(self, how: str, server: str) -> None:
+    async def _died(self, how: str, server: str, detail: str = "") -> None:
         """Note what is about to happen to a server."""
         led = [group for group, leader in leaders_of(await self._client.status()).items() if leader == server]
-        self._outcome.deaths.append(Death(boot_us(), how, server, tuple(sorted(led))))
+        self._outcome.deaths.append(Death(boot_us(), how, server, tuple(sorted(led)), detail))
 
     def _counted(self, fault: str) -> None:
         self._outcome.faults[fault] += 1
@@ -220,7 +248,8 @@ class Nemesis:
         if self._rng.random() < 0.7:
             others.append(CLIENT)
         ways = self._rng.choice(["both", "both", "out", "in"])
-        await self._died("partition" if length_s > LONG_S else "short partition", server)
+        detail = f", {ways}, {'clients too' if CLIENT in others else 'clients not'}, {length_s} s"
+        await self._died("partition" if length_s > LONG_S else "short partition", server, detail)
         for other in others:
             if ways != "in":
                 self._cables.ask("cut", server, other)
@@ -396,6 +425,7 @@ async def run_round(
     seed: int,
     outcome: Outcome,
     dumps: Path,
+    faults: Sequence[str],
 ) -> None:
     """Run all workloads under faults for some seconds, then without until they have ended, and check."""
     end_us = boot_us() + int(seconds * 1_000_000)
@@ -428,14 +458,15 @@ async def run_round(
         ]
         mover = Mover(client, list(homes.values()), number, random.Random(f"{seed} {number} moves"), outcome)
         moving = asyncio.create_task(mover.run(lambda: boot_us() < end_us))
-        await Nemesis(cluster, cables, client, random.Random(f"{seed} {number}"), outcome).run(end_us)
+        nemesis = Nemesis(cluster, cables, client, random.Random(f"{seed} {number}"), outcome, faults)
+        await nemesis.run(end_us)
         await asyncio.wait_for(moving, 2 * STUCK_S)
         await asyncio.sleep(2.0)  # a phase without faults, in which everything must go on
         healed.set()
         await asyncio.wait_for(asyncio.gather(*running, *probes), STUCK_S)
 
 
-async def run(directory: Path, cables: Cables, seconds: float, seed: int) -> Outcome:
+async def run(directory: Path, cables: Cables, seconds: float, seed: int, faults: Sequence[str]) -> Outcome:
     """Run rounds against the cluster in ``directory``. Raises what a change of the cluster fails with for good."""
     outcome = Outcome()
     cluster, target = Cluster(directory), from_directory(directory)
@@ -449,9 +480,9 @@ async def run(directory: Path, cables: Cables, seconds: float, seed: int) -> Out
     while (left_s := (end_us - boot_us()) / 1_000_000) > 0 or not growing.done():
         number += 1
         length_s = min(max(left_s, SHORT_ROUND_S), ROUND_S)
-        await run_round(cluster, cables, target, homes, number, length_s, seed, outcome, directory)
-        faults = outcome.faults.total()
-        print(f"round {number}: {outcome.operations} operations, {faults} faults", file=sys.stderr, flush=True)
+        await run_round(cluster, cables, target, homes, number, length_s, seed, outcome, directory, faults)
+        total = outcome.faults.total()
+        print(f"round {number}: {outcome.operations} operations, {total} faults", file=sys.stderr, flush=True)
     await growing
     return outcome
 
@@ -477,6 +508,7 @@ def report(outcome: Outcome) -> str:
     ):
         if pauses:
             lines.append(f"group away after {how}, ms: {_distribution(pauses)}")
+    lines += outcome.too_long()
     return "\n".join(lines)
 
 
@@ -519,18 +551,20 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", default=",".join(FAULTS), help="kinds, with commas between them")
+    parser.add_argument("--strict", action="store_true", help="no group may be away for more than five seconds")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     given = parser.parse_args(arguments)
     directory = ROOT / "build" / "chaos" / f"seed-{given.seed}-{os.getpid()}"
     cluster, cables = start(directory)
     print(f"the cluster is in {directory.relative_to(ROOT)}", file=sys.stderr, flush=True)
     try:
-        outcome = asyncio.run(run(directory, cables, given.seconds, given.seed))
+        outcome = asyncio.run(run(directory, cables, given.seconds, given.seed, given.faults.split(",")))
     finally:
         cluster.down()
         cables.end()
     print(json.dumps(figures(outcome)) if given.format == "json" else report(outcome))
-    if outcome.violations:
+    if outcome.violations or (given.strict and outcome.too_long()):
         return 1
     shutil.rmtree(directory)
     return 0

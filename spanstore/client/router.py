@@ -8,6 +8,7 @@ because the storage tier recognises a commit id and attempt that it has seen. Wh
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,6 +35,10 @@ _NEAR_S = 0.3
 """How long a near replica may take before the leader is asked: longer than it takes to hear of a heartbeat."""
 _SHUN_S = 2.0
 """For how long a replica that took longer is not asked again."""
+_DOUBT_S = 1.0
+"""Who has not answered for so long may be cut off, and is asked last until it answers."""
+_LIFE_S = 0.3
+"""How long a server that is in doubt may take to give a sign of life."""
 
 
 @dataclass(slots=True)
@@ -85,6 +90,7 @@ class Router:
         self._map: _Map | None = None
         self._leaders: dict[int, str] = {}
         self._shunned_until: dict[str, float] = {}
+        self._doubted: set[str] = set()
         self._refreshing: asyncio.Task[_Map] | None = None
         self.background = background
         self.foreground = Foreground(lambda: asyncio.get_running_loop().time())
@@ -110,6 +116,7 @@ class Router:
         backoff = Backoff(10, 200, 2, self._rng)
         addresses = list(dict.fromkeys([*(self._map.addresses.values() if self._map else ()), *self._bootstrap]))
         self._rng.shuffle(addresses)
+        addresses.sort(key=self._doubted.__contains__)
         last = F1Error(Code.UNAVAILABLE, "no spanserver answered")
         while True:
             for address in addresses:
@@ -223,6 +230,8 @@ class Router:
         ambiguous = False
         asked: set[str] = set()
         server = self._leaders.get(group) or self._any_voter(group)
+        if self._known().addresses.get(server) in self._doubted:
+            server = self._any_voter(group, besides=server)
         while True:
             request = make()
             request.group = group
@@ -277,7 +286,7 @@ class Router:
         if "no_replica" in error.details:
             # The group's members have changed since the map was read.
             await self._refresh(max(0.1, end - loop.time()))
-        if hint and hint != server and hint in self._known().addresses:
+        if hint and hint != server and await self._can_lead(hint, group):
             self._leaders[group] = hint
             if hint not in asked:
                 return hint
@@ -287,6 +296,15 @@ class Router:
         asked.clear()
         await asyncio.sleep(min(backoff.next_s(), max(0.0, end - loop.time())))
         return hint
+
+    async def _can_lead(self, server: str, group: int) -> bool:
+        """Tell whether to believe that a server leads. Followers of one that is cut off say so until it is replaced."""
+        address = self._known().addresses.get(server)
+        if address in self._doubted:
+            request = pb.Request(group=group, safe_time=pb.SafeTime())
+            with suppress(F1Error):  # an error is a sign of life, too
+                await self.send_to(server, request, _LIFE_S)
+        return address is not None and address not in self._doubted
 
     async def send_near(self, group: int, make: Callable[[], pb.Request], timeout_s: float) -> pb.Response:
         """Send a read that any replica can answer: to a near one, for a moment, then as :meth:`send`.
@@ -343,7 +361,8 @@ class Router:
         voters = self._known().voters.get(group)
         if not voters:
             raise F1Error(Code.WRONG_RANGE, f"there is no group {group}; refresh the range map", retryable=True)
-        return self._rng.choice([v for v in voters if v != besides] or voters)
+        others = [v for v in voters if v != besides] or voters
+        return self._rng.choice([v for v in others if self._known().addresses.get(v) not in self._doubted] or others)
 
     def _address(self, server: str) -> str:
         address = self._known().addresses.get(server)
@@ -353,7 +372,13 @@ class Router:
 
     async def _call(self, address: str, request: pb.Request, timeout_s: float) -> pb.Response:
         request.background = self.background
-        response = await self._stream(address).call(request, timeout_s)
+        try:
+            response = await self._stream(address).call(request, timeout_s)
+        except F1Error as error:
+            if error.code is Code.DEADLINE_EXCEEDED and timeout_s >= _DOUBT_S:
+                self._doubted.add(address)
+            raise
+        self._doubted.discard(address)
         if response.HasField("foreground"):
             self.foreground.hear(address, response.foreground)
         if response.WhichOneof("body") == "error":

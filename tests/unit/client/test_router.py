@@ -103,6 +103,56 @@ def test_lost_answer_is_asked_for_elsewhere_and_counted() -> None:
     route(script, main)
 
 
+def test_leader_that_is_cut_off_is_not_asked_again_because_its_followers_still_name_it() -> None:
+    """They do until another one is elected; a second attempt at the old one would outlast the election."""
+    elected_s = 2.5
+
+    def script(server: str, request: pb.Request) -> Answer:
+        if server == "s1":
+            return LOST
+        if asyncio.get_running_loop().time() - began_s[0] < elected_s:
+            return not_leader("s1")
+        return committed(7) if server == "s2" else not_leader("s2")
+
+    began_s = [0.0]
+
+    async def main(router: Router, tier: Tier) -> None:
+        loop = asyncio.get_running_loop()
+        await router.range_map()
+        began_s[0] = loop.time()
+        assert (await router.send(1, ping, 10.0)).commit.ts == 7
+        assert loop.time() - began_s[0] < elected_s + 1.0
+        assert tier.log.count(("s1", 1, "commit")) == 1
+        # Whoever comes next does not begin with it, nor does who looks for the map.
+        tier.leaders[1] = "s1"
+        before_s = loop.time()
+        await router.range_map(refresh=True)
+        assert (await router.send(1, ping, 10.0)).commit.ts == 7
+        assert loop.time() - before_s < 0.5 and tier.log.count(("s1", 1, "commit")) == 1
+
+    route(script, main)
+
+
+def test_leader_that_takes_long_is_asked_again() -> None:
+    """It answers other requests: it is not cut off, and the copy joins what it works on."""
+
+    def script(server: str, request: pb.Request) -> Answer:
+        if server != "s1":
+            return not_leader("s1")
+        if request.WhichOneof("body") == "safe_time":
+            return pb.Response(safe_time=pb.SafeTimeReply(safe_ts=1))
+        asked.append(server)
+        return committed(7) if len(asked) == 2 else LOST
+
+    asked: list[str] = []
+
+    async def main(router: Router, tier: Tier) -> None:
+        assert (await router.send(1, ping, 10.0)).commit.ts == 7
+        assert asked == ["s1", "s1"]
+
+    route(script, main)
+
+
 def test_definite_refusal_after_a_lost_answer_tells_of_the_copy_under_way() -> None:
     async def main(router: Router, tier: Tier) -> None:
         sent = Sent()
