@@ -299,8 +299,11 @@ class Stream:
         self.up.receiver = self._first_frame
 
     def _first_frame(self, frame: Frame) -> None:
-        """Begin the call at the server, whose half then becomes the receiver."""
-        if isinstance(frame, Opening):
+        """Begin the call at the server, whose half then becomes the receiver.
+
+        What is still under way when the server's end of the connection is lost begins nothing: nobody would end it.
+        """
+        if isinstance(frame, Opening) and self.connection.server_open:
             self.connection.listener.open_stream(self, frame)
 
     def end_client(self) -> None:

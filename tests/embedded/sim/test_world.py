@@ -61,6 +61,25 @@ def test_a_crash_resets_connections_and_a_restart_serves_again(echo):
         chat(echo, body, seed)
 
 
+def test_call_under_way_when_its_connection_breaks_begins_no_handler(echo):
+    """Nobody would ever end it: the server has said good-bye to the connection's calls already."""
+
+    async def body(world, client, stub, servicer):
+        assert await stub.Upper(b"x") == b"X"
+        began = len(servicer.contexts)
+        opened = [asyncio.create_task(fails_with(stub.Upper(b"sleep"))) for _ in range(3)]
+        await asyncio.sleep(0)
+        world.reset_links("client", "server")
+        assert await asyncio.gather(*opened) == [grpc.StatusCode.UNAVAILABLE] * 3
+        await asyncio.sleep(5)
+        left = len(servicer.contexts) - began
+        assert sum(event[0] == "cancelled" for event in servicer.events) == left
+        assert await stub.Upper(b"x") == b"X"
+
+    for seed in range(10):
+        chat(echo, body, seed)
+
+
 def test_power_loss_is_noticed_by_keepalive_only(echo):
     async def body(world, client, stub, servicer):
         call = stub.Raw()
