@@ -194,7 +194,7 @@ class StorageSection(Struct, frozen=True, kw_only=True):
             le=32 * _MIB,
             description="Bytes of keys and values that a transaction may write and lock in one group.",
         ),
-    ] = 16 * _MIB
+    ] = 20 * _MIB
     txn_idle_ms: Annotated[
         int,
         Meta(

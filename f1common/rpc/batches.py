@@ -46,16 +46,21 @@ class ServerCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Bounds of one stream. ``max_message_bytes`` is what the transport takes, less room for the framing."""
+    """Bounds of one stream. ``max_message_bytes`` is what the transport takes, less room for the framing.
+
+    ``max_unsent_bytes``: no more requests are taken while answers of so many bytes wait for a client that is slow.
+    """
 
     max_in_flight: int = 4096
     max_batch_messages: int = 512
     max_batch_bytes: int = 1 << 20
     max_message_bytes: int = (64 << 20) - 1024
+    max_unsent_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         check(self.max_in_flight > 0 and self.max_batch_messages > 0, "a stream carries at least one message")
         check(0 < self.max_batch_bytes <= self.max_message_bytes, "a batch fits into a message")
+        check(self.max_unsent_bytes > 0, "some answer may wait")
 
 
 DEFAULT_LIMITS = StreamLimits()

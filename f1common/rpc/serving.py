@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -47,6 +48,7 @@ class _Session(Generic[Req, Resp]):
         self._fail = fail
         self._limits = limits
         self._unanswered = 0
+        self._unsent_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
         self._replies: deque[tuple[Resp, int]] = deque()
@@ -73,8 +75,7 @@ class _Session(Generic[Req, Resp]):
 
     def _accept(self, request: Req) -> None:
         self._unanswered += 1
-        if self._unanswered >= self._limits.max_in_flight:
-            self._room.clear()
+        self._look_for_room()
         answered = False
 
         def reply(response: Resp) -> None:
@@ -97,8 +98,6 @@ class _Session(Generic[Req, Resp]):
 
     def _answer(self, request: Req, response: Resp) -> None:
         self._unanswered -= 1
-        if self._unanswered < self._limits.max_in_flight:
-            self._room.set()
         if self.gone:
             return
         size = response.ByteSize()
@@ -107,7 +106,16 @@ class _Session(Generic[Req, Resp]):
             response = self._fail(request, F1Error(Code.OUT_OF_RANGE, text, ambiguous=True))
             size = response.ByteSize()
         self._replies.append((response, size))
+        self._unsent_bytes += size
+        self._look_for_room()
         self._wake.set()
+
+    def _look_for_room(self) -> None:
+        limits = self._limits
+        if self._unanswered < limits.max_in_flight and self._unsent_bytes < limits.max_unsent_bytes:
+            self._room.set()
+        else:
+            self._room.clear()
 
     def finish(self) -> None:
         """Let :meth:`write` end once everything that was read is answered."""
@@ -118,13 +126,15 @@ class _Session(Generic[Req, Resp]):
         """Send whatever answers are queued, until :meth:`finish` was called and none is owed."""
         while self._reading or self._unanswered or self._replies or self._hello_due:
             await self._wake.wait()
-            batch, _ = take(self._replies, self._limits.max_batch_messages, self._limits.max_batch_bytes)
+            batch, size = take(self._replies, self._limits.max_batch_messages, self._limits.max_batch_bytes)
             if not self._replies:
                 self._wake.clear()
             if batch or self._hello_due:
                 self._hello_due = False
                 async with self.sending:
                     await self._context.write(self._pack(batch))
+                self._unsent_bytes -= size
+                self._look_for_room()
 
 
 async def serve_requests(
@@ -143,13 +153,14 @@ async def serve_requests(
     The server's hello, a batch without responses, answers the client's once ``unpack`` has accepted it.
     ``handle(request, reply)`` is called for each request in order, without waiting for answers. The response that
     ``reply`` takes carries the request's id already. Reading stops while ``max_in_flight`` requests, or up to one batch
-    more, are unanswered. When ``draining`` is set, reading stops for good and the stream ends, in order, after the last
+    more, are unanswered, or ``limits.max_unsent_bytes`` of answers wait for a client that does not read them. When
+    ``draining`` is set, reading stops for good and the stream ends, in order, after the last
     answer: the client may rely on that what it has no answer to was not read. Answers for a client that is gone are
     dropped. ``fail`` makes a response of an error: with it an exception of ``handle`` answers its request alone;
     without it that ends the stream. An error of ``unpack`` always does. What ends the stream is raised, for
     :func:`f1common.rpc.status.maps_errors` to tell the client.
     """
-    bounds = StreamLimits(max_in_flight, limits.max_batch_messages, limits.max_batch_bytes, limits.max_message_bytes)
+    bounds = replace(limits, max_in_flight=max_in_flight)
     session: _Session[Req, Resp] = _Session(context, unpack, pack, handle, fail, bounds)
     reader = asyncio.create_task(session.read())
     writer = asyncio.create_task(session.write())

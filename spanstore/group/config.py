@@ -24,7 +24,7 @@ class GroupConfig:
     outcome_keep_us: int = 3_600_000_000
     version_keep_us: int = 3_600_000_000
     max_skew_us: int = 500_000
-    txn_max_bytes: int = 16 << 20
+    txn_max_bytes: int = 20 << 20
     read_max_bytes: int = 4 << 20
     read_max_rows: int = 10_000
     max_parked: int = 20_000

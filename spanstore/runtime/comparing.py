@@ -2,10 +2,20 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from spanstore.group.digests import RangeDigest
 
 _KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A replica, ``member`` of ``group``, that has something else than a majority; ``text`` says where."""
+
+    group: int
+    member: str
+    text: str
 
 
 class Comparison:
@@ -15,7 +25,7 @@ class Comparison:
         self._open: OrderedDict[tuple[int, int, bytes], dict[str, RangeDigest]] = OrderedDict()
         self.compared = 0
         """How many digests were compared with those of a majority."""
-        self.findings: list[str] = []
+        self.findings: list[Finding] = []
         """Whose replicas were found to differ, the newest last."""
 
     def heard(self, group: int, member: str, digest: RangeDigest, voters: Iterable[str]) -> set[str]:
@@ -47,5 +57,5 @@ class Comparison:
         for member in sorted(wrong):
             borders = f"{start.hex()}..{digest.end.hex()}"
             text = f"group {group}: {member} differs from a majority in {borders} as of log entry {index}"
-            self.findings = [*self.findings, text][-20:]
+            self.findings = [*self.findings, Finding(group, member, text)][-20:]
         return wrong

@@ -7,7 +7,7 @@ ended, so that the next driver goes on with it; two drivers at once do the same 
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,8 +126,9 @@ class PlacementDriver:
         return GroupAdmin(self._client, timeout_s=timeout_s, owner=DRIVER)
 
     async def _planned(self) -> Move | None:
-        servers, groups = self._look(await self._client.status(), self._registrar.view())
-        return plan(servers, groups, rebalance=self._config.rebalance)
+        directory = self._registrar.view()
+        servers, groups = self._look(await self._client.status(), directory)
+        return plan(servers, groups, rebalance=self._config.rebalance and _all_seen(groups, directory))
 
     async def _while_possible(self, move: Move, work: Coroutine[Any, Any, None]) -> None:
         """Do ``work`` as long as the server that the replica goes to can have it. Raises UNAVAILABLE when it cannot."""
@@ -226,6 +227,11 @@ class PlacementDriver:
         seen.lacks = {member: seen.lacks.get(member, now) for member in lacks}
         lost = {member for member, since in seen.lacks.items() if now - since >= _SETTLE_US}
         return {group: member for group, member in wanted.items() if member not in lost}
+
+
+def _all_seen(groups: Iterable[GroupState], directory: Directory) -> bool:
+    """Tell whether all groups have told where their replicas are: what a server has of the others is not known."""
+    return {group.number for group in groups} >= set(directory.groups)
 
 
 def _obstacle(move: Move, answers: dict[str, pb.StatusReply | F1Error]) -> str:

@@ -35,7 +35,7 @@ from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
 from spanstore.placement.settings import Settings
 from spanstore.runtime.casualties import Casualties, OnDamaged
-from spanstore.runtime.comparing import Comparison
+from spanstore.runtime.comparing import Comparison, Finding
 from spanstore.runtime.supervision import ServerReport, Supervision
 from spanstore.runtime.topology import Topology
 
@@ -421,9 +421,10 @@ class SpanServer:
             return
         voters = group.replica.configuration.voters
         for wrong in sorted(self.comparison.heard(number, member, digest, voters)):
-            _log.error("%s", self.comparison.findings[-1])
+            text = self.comparison.findings[-1].text
+            _log.error("%s", text)
             if wrong == group.member:
-                self.mark_damaged(number, f"it differs from the other replicas: {self.comparison.findings[-1]}")
+                self.mark_damaged(number, f"it differs from the other replicas: {text}")
 
     def supervise(self, peers: Iterable[str]) -> Mapping[str, ServerReport]:
         """Look after clock and disk, let groups lead or not accordingly, and return what to tell each peer."""
@@ -448,9 +449,14 @@ class SpanServer:
             *self.casualties.texts(),
             *filter(None, self.unlike),
             *waiting,
-            *(f"replicas differ: {text}" for text in self.comparison.findings),
+            *(f"replicas differ: {found.text}" for found in self.comparison.findings if self._is_member(found)),
         ]
         return found if self.supervision is None else [*found, *self.supervision.conditions()]
+
+    def _is_member(self, found: Finding) -> bool:
+        """Tell whether a replica that was found to differ is in its group still, and not built anew since."""
+        group = self.groups.get(found.group)
+        return group is not None and found.member in group.replica.configuration.members
 
     def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:
         """Start the turn of every group that has something to do, hand out the inputs, and tell who takes part."""

@@ -11,6 +11,7 @@ from spanstore.engine.base import EngineFailed
 from spanstore.engine.damage import WHOLE_SERVER, FileMarks
 from spanstore.group.requests import Answer, CommitReply, Read, ReadReply
 from spanstore.mvcc.versions import version_key
+from spanstore.runtime.comparing import Finding
 from tests.unit.runtime.bench import Bench, run, write
 
 
@@ -108,6 +109,16 @@ def test_a_step_that_damage_breaks_off_writes_nothing_and_spares_the_others() ->
         assert isinstance(other[0], CommitReply)
         assert len(first) == 1
         assert 1 not in bench.server.groups
+
+    run(main)
+
+
+def test_a_replica_that_differed_is_told_of_until_it_is_built_anew() -> None:
+    async def main(bench: Bench) -> None:
+        await bench.turns(10)
+        comparison = bench.server.comparison
+        comparison.findings = [Finding(1, bench.server.groups[1].member, "present"), Finding(1, "an-old-life", "past")]
+        assert [text for text in bench.server.conditions() if "differ" in text] == ["replicas differ: present"]
 
     run(main)
 
