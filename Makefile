@@ -60,8 +60,10 @@ proto: install
 lock:
 	scripts/lock.sh
 
+# A quarter of an hour on an otherwise idle machine. etcd and PostgreSQL are measured beside us if they are installed.
 bench: install
 	$(VENV)/bin/f1 bench kv
+	$(VENV)/bin/f1 bench database --svg bench/results/database.svg
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

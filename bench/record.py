@@ -26,6 +26,24 @@ COLUMNS: Mapping[str, str] = {
     "cpu us": "{cpu_us:.0f}",
     "load cpu": "{load_cpu:.2f}",
 }
+# Where several units, peers and goals stand side by side.
+MIXED_COLUMNS: Mapping[str, str] = {
+    "work": "{work}",
+    "clients": "{clients}",
+    "unit": "{unit}",
+    "ours": "{ours:,.10g}",
+    "against": "{peer_name}",
+    "it": "{peer:,.10g}",
+    "ratio": "{ratio:.2f} ({ratio_range[0]:.2f} to {ratio_range[1]:.2f})",
+    "goal": "{goal}",
+    "met": "{met}",
+    "p99 ms": "{p99_ms:,.1f}",
+    "cpu us": "{cpu_us:,.1f}",
+    "load us": "{load_cpu_us:,.1f}",
+    "its p99 ms": "{peer_p99_ms:,.1f}",
+    "its cpu us": "{peer_cpu_us:,.1f}",
+    "its load us": "{peer_load_cpu_us:,.1f}",
+}
 _FIELD = re.compile(r"\{(\w+)")
 PEER_COLUMNS: Mapping[str, str] = {
     "a second": "{peer:,.0f}",
@@ -38,6 +56,8 @@ PEER_COLUMNS: Mapping[str, str] = {
 def table(report: Mapping[str, Any], revision: str) -> str:
     """Return a report as Markdown."""
     rows = report["rows"]
+    if "goal" in rows[0]:
+        return _markdown(report, revision, list(MIXED_COLUMNS.items()))
     peer = rows[0]["peer_name"]
     columns = [(heading, form) for heading, form in COLUMNS.items() if _has(rows[0], form)]
     if peer:
@@ -48,14 +68,26 @@ def table(report: Mapping[str, Any], revision: str) -> str:
         ]
     if rows[0].get("unit") == "ms":
         columns = [(heading.replace("a second", "ms"), form) for heading, form in columns]
+    return _markdown(report, revision, columns)
+
+
+def _markdown(report: Mapping[str, Any], revision: str, columns: Sequence[tuple[str, str]]) -> str:
     lines = [
         f"Revision {revision} on {report['machine']}:",
         "",
         "| " + " | ".join(heading for heading, _ in columns) + " |",
         "|---" + "|---:" * (len(columns) - 1) + "|",
     ]
-    lines += ["| " + " | ".join(form.format(**row) for _, form in columns) + " |" for row in rows]
+    lines += ["| " + " | ".join(_cell(row, form) for _, form in columns) + " |" for row in report["rows"]]
     return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, Any], form: str) -> str:
+    """Return a value as text; what is None is empty, and whether something is so is yes or no."""
+    value = row[_FIELD.findall(form)[0]]
+    if value is None:
+        return ""
+    return ("yes" if value else "no") if isinstance(value, bool) else form.format(**row)
 
 
 def _has(row: Mapping[str, Any], form: str) -> bool:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
@@ -54,6 +54,8 @@ from spanstore.tools.target import (
 
 _WARM_UP_US = 1_500_000
 _MAX_CLIENTS = 4096
+
+T = TypeVar("T")
 
 Say = Callable[[str], object]
 
@@ -154,7 +156,7 @@ def _say_nothing(_: str) -> None:
 
 async def _compare(target: Target, plan: Plan, etcd_binary: str | None, say: Say) -> Report:
     """Measure our cluster, then, when it is at rest, etcd."""
-    with _load_processes(plan) as pool:
+    with load_processes(plan.processes) as pool:
         spec = StoreSpec("f1db", target.addresses, target.clock)
         bench = Bench(pool, spec, plan, lambda: cpu_seconds(target), say)
         ours, theirs = await bench.run(), {}
@@ -170,13 +172,37 @@ async def _compare(target: Target, plan: Plan, etcd_binary: str | None, say: Say
 
 
 @contextmanager
-def _load_processes(plan: Plan) -> Iterator[ProcessPoolExecutor]:
+def load_processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Start the load processes and let them import what they need."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(plan.processes, mp_context=context) as pool:
-        for future in [pool.submit(warm_up) for _ in range(plan.processes)]:
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        for future in [pool.submit(warm_up) for _ in range(count)]:
             future.result()
         yield pool
+
+
+def shares_of(clients: int, processes: int) -> list[int]:
+    """Deal clients to at most so many processes, evenly; each has one at least."""
+    processes = min(processes, clients)
+    return [clients // processes + (number < clients % processes) for number in range(processes)]
+
+
+async def run_window(
+    pool: ProcessPoolExecutor,
+    load: Callable[[T], LoadResult],
+    specs: Sequence[T],
+    window_us: tuple[int, int],
+    cpu: Callable[[], float | None],
+) -> tuple[list[LoadResult], float | None]:
+    """Run one load process for each of ``specs``; return what they saw, and what ``cpu`` grew by within the window."""
+    loop = asyncio.get_running_loop()
+    running = [loop.run_in_executor(pool, load, spec) for spec in specs]
+    await _sleep_until(window_us[0])
+    before = cpu()
+    await _sleep_until(window_us[1])
+    after = cpu()
+    results = await asyncio.gather(*running)
+    return results, None if before is None or after is None else after - before
 
 
 def parse_clients(text: str) -> tuple[int, ...]:
@@ -243,29 +269,20 @@ class Bench:
         return results
 
     async def _measure(self, work: Work, clients: int) -> Measured:
-        processes = min(self._plan.processes, clients)
-        shares = [clients // processes + (number < clients % processes) for number in range(processes)]
         begin_us = boot_us() + _WARM_UP_US
         end_us = begin_us + int(self._plan.seconds * 1_000_000)
-        loop = asyncio.get_running_loop()
-        running = [
-            loop.run_in_executor(self._pool, run_load, LoadSpec(self._store, work, share, begin_us, end_us, number))
-            for number, share in enumerate(shares)
-        ]
-        await _sleep_until(begin_us)
-        cpu_before = self._cpu()
-        await _sleep_until(end_us)
-        cpu_after = self._cpu()
-        results = await asyncio.gather(*running)
-        spent = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
-        return _summary(work, results, self._plan.seconds, spent)
+        shares = shares_of(clients, self._plan.processes)
+        specs = [LoadSpec(self._store, work, share, begin_us, end_us, n) for n, share in enumerate(shares)]
+        results, spent = await run_window(self._pool, run_load, specs, (begin_us, end_us), self._cpu)
+        return summary(work, results, self._plan.seconds, spent)
 
 
 async def _sleep_until(moment_us: int) -> None:
     await asyncio.sleep(max(moment_us - boot_us(), 0) / 1_000_000)
 
 
-def _summary(work: Work, results: Sequence[LoadResult], seconds: float, cpu_s: float | None) -> Measured:
+def summary(work: str, results: Sequence[LoadResult], seconds: float, cpu_s: float | None) -> Measured:
+    """Add up what the load processes saw. Raises F1Error UNAVAILABLE if nothing of the work succeeded."""
     latencies = [latency for result in results for latency in result.latencies_us]
     first_error = next((result.first_error for result in results if result.first_error), "")
     if not latencies:

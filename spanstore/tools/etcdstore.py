@@ -57,6 +57,11 @@ class EtcdCluster:
         """Addresses for clients."""
         return tuple(url.removeprefix("http://") for url in self._clients)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the members."""
+        return tuple(process.pid for process in self._processes)
+
     def __enter__(self) -> Self:
         cluster = ",".join(f"m{number}={url}" for number, url in enumerate(self._peers))
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -134,28 +139,44 @@ class EtcdStore:
 
     async def prepare(self) -> None:
         """Write all accounts and rows."""
-        m = self._messages
-        puts = [m.PutRequest(key=_account(n), value=str(START_BALANCE).encode()) for n in range(_ALL_ACCOUNTS)]
-        puts += [m.PutRequest(key=_row(n), value=bytes(ROW_BYTES)) for n in range(ROWS)]
-        stub = await self._kv()
-        for at in range(0, len(puts), _BATCH):
-            operations = [m.RequestOp(request_put=put) for put in puts[at : at + _BATCH]]
-            await _call(stub.Txn, m.TxnRequest(success=operations))
+        accounts = [(_account(n), str(START_BALANCE).encode()) for n in range(_ALL_ACCOUNTS)]
+        await self.put_many(accounts + [(_row(n), bytes(ROW_BYTES)) for n in range(ROWS)])
 
     async def perform(self, work: Work, rng: random.Random) -> None:
         """Do one operation."""
-        m = self._messages
-        stub = rng.choice(self._stubs) if self._stubs else await self._kv(rng)
         match work:
             case "transfer, one group" | "transfer, two groups":
+                stub = await self._any(rng)
                 a, b = rng.sample(range(_ALL_ACCOUNTS), 2)
                 while not await self._transfer(stub, a, b, rng.randint(1, 100)):
                     pass
             case "write one row":
-                await _call(stub.Put, m.PutRequest(key=_row(rng.randrange(ROWS)), value=rng.randbytes(ROW_BYTES)))
+                await self.put(_row(rng.randrange(ROWS)), rng.randbytes(ROW_BYTES), rng)
             case "read one row":
-                reply = await _call(stub.Range, m.RangeRequest(key=_row(rng.randrange(ROWS))))
-                check(len(reply.kvs) == 1, "a row that was written is there")
+                found = await self.get(_row(rng.randrange(ROWS)), rng)
+                check(found is not None, "a row that was written is there")
+
+    async def put(self, key: bytes, value: bytes, rng: random.Random) -> None:
+        """Write one key; ``rng`` draws the connection. Raises F1Error."""
+        stub = await self._any(rng)
+        await _call(stub.Put, self._messages.PutRequest(key=key, value=value))
+
+    async def get(self, key: bytes, rng: random.Random) -> bytes | None:
+        """Read one key, linearizably. Raises F1Error."""
+        stub = await self._any(rng)
+        reply = await _call(stub.Range, self._messages.RangeRequest(key=key))
+        return bytes(reply.kvs[0].value) if reply.kvs else None
+
+    async def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write keys, many at a time. Raises F1Error."""
+        m = self._messages
+        stub = await self._kv()
+        for at in range(0, len(rows), _BATCH):
+            puts = [m.PutRequest(key=key, value=value) for key, value in rows[at : at + _BATCH]]
+            await _call(stub.Txn, m.TxnRequest(success=[m.RequestOp(request_put=put) for put in puts]))
+
+    async def _any(self, rng: random.Random) -> Any:
+        return rng.choice(self._stubs) if self._stubs else await self._kv(rng)
 
     async def _transfer(self, stub: Any, a: int, b: int, amount: int) -> bool:
         """Read both accounts, write both if neither has changed; False if one has."""

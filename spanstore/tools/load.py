@@ -9,7 +9,7 @@ import functools
 import os
 import random
 from array import array
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, assert_never
 
@@ -89,12 +89,16 @@ class LoadSpec:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What one load process saw: latencies of successes in microseconds, failures, and its processor time."""
+    """What one load process saw: latencies of successes in microseconds, failures, and its processor time.
+
+    ``checked``: rows that were read afterwards and held what had been acknowledged.
+    """
 
     latencies_us: "array[int]"
     errors: int
     first_error: str
     cpu_s: float
+    checked: int = 0
 
 
 def make_store(spec: StoreSpec) -> Store:
@@ -114,7 +118,7 @@ def make_store(spec: StoreSpec) -> Store:
 
 
 @functools.cache
-def _runner() -> asyncio.Runner:
+def process_runner() -> asyncio.Runner:
     """The one event loop of a load process: gRPC stays with the first loop that it meets."""
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
@@ -125,28 +129,38 @@ def warm_up() -> None:
 
 def run_load(spec: LoadSpec) -> LoadResult:
     """Run the load; what a load process is started for."""
-    return _runner().run(_load(spec))
+    return process_runner().run(_load(spec))
 
 
 async def _load(spec: LoadSpec) -> LoadResult:
     store = make_store(spec.store)
-    window = _Window(spec.begin_us, spec.end_us)
+    window = Window(spec.begin_us, spec.end_us)
     try:
-        clients = [
-            _client(store, spec.work, random.Random(f"{spec.seed} {number}"), window) for number in range(spec.clients)
-        ]
-        running = asyncio.gather(*clients)
-        await asyncio.sleep(max(spec.begin_us - boot_us(), 0) / 1_000_000)
-        before = os.times()
-        await running
-        after = os.times()
+        rngs = [random.Random(f"{spec.seed} {number}") for number in range(spec.clients)]
+        cpu_s = await run_clients([functools.partial(store.perform, spec.work, rng) for rng in rngs], window, own_cpu_s)
     finally:
         await store.close()
-    cpu_s = after.user + after.system - before.user - before.system
     return LoadResult(window.latencies_us, window.errors, window.first_error, cpu_s)
 
 
-class _Window:
+def own_cpu_s() -> float:
+    """Return the processor time that this process has used, in seconds."""
+    used = os.times()
+    return used.user + used.system
+
+
+async def run_clients(
+    operations: Sequence[Callable[[], Awaitable[None]]], window: "Window", cpu_s: Callable[[], float]
+) -> float:
+    """Run a client for each operation until the window ends; return the processor time from its begin, in seconds."""
+    running = asyncio.gather(*(_client(operation, window) for operation in operations))
+    await asyncio.sleep(max(window.begin_us - boot_us(), 0) / 1_000_000)
+    before = cpu_s()
+    await running
+    return cpu_s() - before
+
+
+class Window:
     """Collects what ends between two moments."""
 
     def __init__(self, begin_us: int, end_us: int) -> None:
@@ -157,18 +171,20 @@ class _Window:
         self.first_error = ""
 
     def succeeded(self, began_us: int, ended_us: int) -> None:
+        """Count an operation if it ended inside."""
         if self.begin_us <= ended_us < self.end_us:
             self.latencies_us.append(ended_us - began_us)
 
     def failed(self, error: F1Error) -> None:
+        """Count a failure, whenever it was."""
         self.errors += 1
         self.first_error = self.first_error or str(error)
 
 
-async def _client(store: Store, work: Work, rng: random.Random, window: _Window) -> None:
+async def _client(operation: Callable[[], Awaitable[None]], window: Window) -> None:
     while (began := boot_us()) < window.end_us:
         try:
-            await store.perform(work, rng)
+            await operation()
         except F1Error as error:
             window.failed(error)
             await asyncio.sleep(PAUSE_AFTER_ERROR_S)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.markup import escape
 
-_PIPE_WIDTH = 160
+_PIPE_WIDTH = 180
 
 
 def wide_console(*, stderr: bool = False) -> Console:

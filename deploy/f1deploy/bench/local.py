@@ -6,14 +6,14 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from f1common.errors import Code, F1Error
 
-__all__ = ["LocalCluster", "local_cluster"]
+__all__ = ["LocalCluster", "cpu_of_trees", "local_cluster"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -63,6 +63,12 @@ class LocalCluster:
         for server in self.servers():
             used[server["kind"]] += _cpu_of_tree(server["pid"], running)  # type: ignore[assignment]
         return used
+
+
+def cpu_of_trees(pids: Iterable[int]) -> dict[int, float]:
+    """Return the processor time of each process and of all below it so far, in seconds."""
+    running = _processes()
+    return {pid: _cpu_of_tree(pid, running) for pid in pids}
 
 
 def _processes() -> dict[int, tuple[int, float]]:

@@ -15,7 +15,7 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from spanstore.placement.range_map import spread_tables
 from spanstore.tools import load
-from spanstore.tools.bench import Measured, Report, _check_total, _row, _summary, parse_clients
+from spanstore.tools.bench import Measured, Report, _check_total, _row, parse_clients, summary
 from spanstore.tools.load import LoadResult, LoadSpec, StoreSpec, Work, quantile_ms
 from spanstore.tools.ourstore import account, group_prefixes, row
 
@@ -87,14 +87,14 @@ def test_no_latencies_no_quantile() -> None:
 
 def test_results_of_several_processes_add_up() -> None:
     results = [LoadResult(array("q", [1000] * 30), 1, "", 0.5), LoadResult(array("q", [3000] * 10), 2, "E: e", 0.7)]
-    summary = _summary("read one row", results, 2.0, 0.004)
-    assert (summary.rate, summary.p50_ms, summary.p99_ms, summary.errors) == (20, 1, 3, 3)
-    assert (summary.first_error, summary.load_cpu, summary.cpu_us) == ("E: e", 0.6, 100)
+    found = summary("read one row", results, 2.0, 0.004)
+    assert (found.rate, found.p50_ms, found.p99_ms, found.errors) == (20, 1, 3, 3)
+    assert (found.first_error, found.load_cpu, found.cpu_us) == ("E: e", 0.6, 100)
 
 
 def test_nothing_but_failures_is_an_error_that_tells_why() -> None:
     with pytest.raises(F1Error, match="ABORTED: lost"):
-        _summary("read one row", [LoadResult(array("q"), 3, "ABORTED: lost", 0)], 1.0, None)
+        summary("read one row", [LoadResult(array("q"), 3, "ABORTED: lost", 0)], 1.0, None)
 
 
 def test_money_that_is_lost_fails_the_benchmark() -> None:

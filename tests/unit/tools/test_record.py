@@ -33,6 +33,18 @@ def test_a_peer_has_columns_of_its_own_and_unknown_processor_time_none() -> None
     assert lines[4].endswith("| 0.50 | 3,000 | 1.0 | 2.0 | 2.18 |")
 
 
+def test_where_units_differ_each_row_says_its_own_and_what_is_not_there_is_empty() -> None:
+    reads = {"work": "read", "clients": 1, "unit": "reads/s", "ours": 84.25, "peer": 108882.0, "peer_name": "etcd"}
+    more = {"ratio": 0.5, "ratio_range": [0.4, 0.6], "goal": "at least 1", "met": False, "p99_ms": 7.0, "cpu_us": 131.6}
+    peer = {"load_cpu_us": 20.0, "peer_p99_ms": 3.0, "peer_cpu_us": 1000.0, "peer_load_cpu_us": None}
+    lines = table({"machine": "m", "rows": [reads | more | peer]}, "abc").splitlines()
+    assert lines[2].startswith("| work | clients | unit | ours | against | it | ratio | goal | met | p99 ms |")
+    assert lines[4] == (
+        "| read | 1 | reads/s | 84.25 | etcd | 108,882 | 0.50 (0.40 to 0.60) | at least 1 | no | 7.0 | 131.6 | 20.0 |"
+        " 3.0 | 1,000.0 |  |"
+    )
+
+
 def test_only_the_section_is_replaced() -> None:
     text = "# A\n\n<!-- kv -->\n\nold\n\n## B\n\nkept\n"
     assert replace(text, "kv", "new") == "# A\n\n<!-- kv -->\n\nnew\n\n## B\n\nkept\n"
