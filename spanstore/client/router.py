@@ -180,6 +180,10 @@ class Router:
             raise F1Error(Code.UNAVAILABLE, "the range map is not known yet")
         return self._map
 
+    def group_of(self, key: bytes) -> int | None:
+        """Return the group that owns a key as far as is known; None before the map was read."""
+        return None if self._map is None else self._map.ranges.group_of(key)
+
     def readers(self, group: int) -> list[str]:
         """Return the servers with a read-only replica of ``group``."""
         return self._known().readers.get(group, [])
