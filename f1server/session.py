@@ -39,7 +39,6 @@ from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
-from f1server.txn.together import ReadsTogether
 from f1server.wire import (
     params_from_pb,
     read_set_from_pb,
@@ -109,7 +108,6 @@ class Frontend:
         self._sql = sql
         self._clock = clock
         self._cursors = Cursors(rng)
-        self._together = ReadsTogether(client)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -126,7 +124,6 @@ class Frontend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._cursors.close()
-        await self._together.close()
         await self._pessimistic.close()
 
     # ------------------------------------------------------------------ SQL
@@ -197,7 +194,7 @@ class Frontend:
         rights = rights_of(schema, caller)
         if self._is_point(request, reads, schema):
             nosql.allow(rights, schema, reads)
-            timestamp, found = await nosql.read_point(schema, reads[0], self._together.read)
+            timestamp, found = await nosql.read_point(schema, reads[0], self._sql.together.read)
             leased.checked(timestamp)
             return pb.ReadReply(results=[_rows(found, request.few_as_rows)], read_ts=timestamp)
         own = writes_from_pb(txn.writes)

@@ -222,6 +222,9 @@ class F1Kv:
         asked = [key, *self._rng.sample(others, self._rng.randrange(4))]
         self._rng.shuffle(asked)
         deadline = self._session.deadline()
+        if self._rng.random() < 0.5:
+            replies = await asyncio.gather(*(self._select(each) for each in asked))
+            return replies[asked.index(key)]
         metadata = await self._session.metadata()
         messages = [table_read(metadata, read) for each in asked for read in _reads([each])]
         replies = await asyncio.gather(
@@ -230,6 +233,14 @@ class F1Kv:
         reply = replies[asked.index(key)]
         rows = dicts_of(reply.results[0], self._session)
         return reply.read_ts, [rows[0]["V"] if rows else None]
+
+    async def _select(self, key: bytes) -> tuple[int, list[bytes | None]]:
+        """Read a row by a statement that commits by itself."""
+        sql, params = select([key])
+        execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
+        answer = await self._session.execute(execute, self._session.deadline(), Resend.ALWAYS)
+        rows = (await ResultSet(self._session, answer).read_all()).to_pylist()
+        return answer[0].read_ts, [rows[0]["V"] if rows else None]
 
     async def _by_key(self, tx: Transaction, keys: Sequence[bytes]) -> list[bytes | None]:
         return await F1Tx(tx, self._rng, "nosql").read(keys)

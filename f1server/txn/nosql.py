@@ -1,7 +1,7 @@
 """The NoSQL interface (F1 section 7.2): any tables, columns and key ranges in one request."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,11 +18,7 @@ from f1server.rows.keys import decode_key, index_prefix, index_span, row_key, ro
 from f1server.rows.layout import layout
 from f1server.rows.rowcodec import decode_row_value
 from f1server.rows.values import Value
-from f1server.txn.reader import FoundRow, RowReader, Span
-from spanstore.client import Version
-
-ReadRow = Callable[[bytes], Awaitable[tuple[int, Version | None]]]
-"""Reads the row with a storage key as it is now; returns the timestamp, too."""
+from f1server.txn.reader import FoundRow, ReadRow, RowReader, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,19 @@ def test_reads_that_arrive_together_are_one_request_to_each_group(monkeypatch: p
         assert counted.alone == 0 and sum(map(len, counted.together)) == len(set(asked))
         assert len(counted.together) <= 6  # how many messages of requests there were
 
+        # The same by statements that commit by themselves.
+        counted.together.clear()
+        sql = "SELECT V FROM A WHERE Id = ?"
+        cursors = await asyncio.gather(*(conn.execute(sql, (i,)) for i in asked))
+        found = [await cursor.fetchall() for cursor in cursors]
+        assert found == [[(-i,)] if i < 60 else [] for i in asked]
+        assert sum(map(len, counted.together)) == len(set(asked)) and len(counted.together) <= 6
+        # And what reads more than a row, or in a transaction, does it at one moment.
+        assert counted.alone == 0
+        async with conn.transaction() as tx:
+            assert await (await tx.execute(sql, (7,))).fetchall() == [(-7,)]
+        assert counted.alone == 1
+
         # More than a request takes: several.
         counted.together.clear()
         monkeypatch.setattr(together, "MAX_KEYS", 10)
