@@ -239,7 +239,7 @@ class SpanServer:
         """Tell whether ``receiver`` is a replica that should begin here: a leader writes to it, and it never lived."""
         known, alive = self._lives.get(group, ("", False))
         mine = server_of(receiver) == self.name and home_of(receiver) == self.home
-        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0:
+        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0 or not 0 <= group < keyspace.SERVER:
             return False
         return is_later_life(receiver, known) and group not in self.absent and (alive or group not in self._swept)
 
