@@ -1,4 +1,4 @@
-"""The benchmark of the database runs through the real processes and answers in the form that others read."""
+"""The benchmarks of the database and of growth run through the real processes; their answers have the public form."""
 
 import json
 import subprocess
@@ -11,8 +11,8 @@ import pytest
 ONLY = "upsert,read,select,rows-plain,transfer,load-plain,scan"
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "f1", "bench", "database", *options]
+def run(folder: Path, *options: str, name: str = "database") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "f1", "bench", name, *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -53,3 +53,19 @@ def test_a_name_that_is_no_work_is_said_before_anything_starts(tmp_path: Path) -
     done = run(tmp_path, "--only", "writes")
     assert done.returncode == 1
     assert done.stderr.startswith("INVALID_ARGUMENT: --only takes some of upsert, upsert-plain, read, select, rows")
+
+
+@pytest.mark.timeout(600)
+def test_a_curve_is_measured_and_drawn(tmp_path: Path) -> None:
+    small = ("--only", "rows,versions", "--seconds", "0.2", "--rounds", "1", "--most-rows", "1000")
+    done = run(tmp_path, *small, "--svg", ".", "--format", "json", name="growth")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {(row["curve"], row["x"]) for row in report["rows"]} == {
+        *(("rows", size) for size in (100, 1_000)),
+        *(("versions", count) for count in (1, 2, 4, 8, 16, 32)),
+    }
+    assert all(row["low"] <= row["ours"] <= row["high"] for row in report["rows"])
+    assert len(report["fits"]) == 6 + 2
+    assert all(fit["statement"].startswith(f"{fit['curve']} x ") for fit in report["fits"])
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"growth-rows.svg", "growth-versions.svg"}

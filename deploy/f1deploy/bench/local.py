@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -89,12 +91,30 @@ def _cpu_of_tree(pid: int, running: dict[int, tuple[int, float]]) -> float:
 
 
 @contextmanager
+def _exit_at_sigterm() -> Iterator[None]:
+    """Have SIGTERM raise SystemExit. Only the main thread may say so; elsewhere it stays what it was."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def local_cluster(*options: str) -> Iterator[LocalCluster]:
     """Start a cluster on free ports with further options of ``f1 cluster up``, and remove it with all its data.
 
-    Without ``--orchestrator`` among them its services do not run: what is measured is to have the machine.
+    Without ``--orchestrator`` among them its services do not run: what is measured is to have the machine. A SIGTERM
+    meanwhile ends the process as an exit would, so that nothing stays behind.
     """
-    with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
+    with _exit_at_sigterm(), tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
         made = LocalCluster(Path(folder))
         made.cluster("up", "--port", "0", *(() if "--orchestrator" in options else ("--no-orchestrator",)), *options)
         try:

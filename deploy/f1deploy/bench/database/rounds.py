@@ -77,10 +77,11 @@ class Rounds:
             for one in contestants:
                 where = f"round {number + 1} of {self._rounds}"
                 self._say(f"{one.system}: {one.title}, {clients} clients, {where}")
-                found[one].append(await self._measure(one, clients))
+                found[one].append(await self.measure(one, clients))
         return [made for comparison in comparisons for made in self._figures(comparison, clients, found)]
 
-    async def _measure(self, one: Contestant, clients: int) -> Round:
+    async def measure(self, one: Contestant, clients: int) -> Round:
+        """Measure one contestant once. Raises F1Error as :meth:`contest` does."""
         seconds = self._seconds
         for _ in range(_LONGER):
             results, spent_s = await self._window(one, clients, seconds)

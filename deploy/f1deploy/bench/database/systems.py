@@ -14,6 +14,7 @@ import uvloop
 import f1
 from f1common.errors import Code, F1Error
 from f1deploy.bench.database.clients import ACCOUNTS, DDL, DIRECTORY, ROW_BYTES, ROWS, START_BALANCE, F1Opener, item
+from f1deploy.bench.database.load import Opener
 from f1deploy.bench.database.peers import POSTGRES_DDL, EtcdOpener, PostgresOpener, item_key
 from f1deploy.bench.database.rounds import System
 from f1deploy.bench.local import LocalCluster, local_cluster
@@ -21,7 +22,7 @@ from f1deploy.bench.postgres import Postgres, find_postgres, postgres
 from spanstore.tools.etcdstore import EtcdCluster, EtcdStore, find_binary
 from spanstore.tools.ports import free_ports
 
-__all__ = ["Running", "check_accounts", "running"]
+__all__ = ["Running", "check_accounts", "our_system", "running"]
 
 _BATCH = 500
 _DISTRIBUTION = "f1db"
@@ -69,10 +70,15 @@ def running(peers: frozenset[str], f1servers: int, say: Say) -> Iterator[Running
         yield Running(cluster, server, systems, tuple(missing))
 
 
-def _ours(cluster: LocalCluster, f1servers: int) -> System:
+def our_system(cluster: LocalCluster, opener: Opener, settings: str) -> System:
+    """Return our cluster as a system."""
     processes = {int(server["pid"]): str(server["kind"]) for server in cluster.servers()}
+    return System(f"f1db {version(_DISTRIBUTION)}", settings, opener, processes)
+
+
+def _ours(cluster: LocalCluster, f1servers: int) -> System:
     servers = f"three spanservers, {f1servers} f1server{'' if f1servers == 1 else 's'}"
-    return System(f"f1db {version(_DISTRIBUTION)}", f"{servers}, fsync on", F1Opener(cluster.hosts), processes)
+    return our_system(cluster, F1Opener(cluster.hosts), f"{servers}, fsync on")
 
 
 def _fill(hosts: str) -> None:
