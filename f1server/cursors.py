@@ -12,6 +12,8 @@ from f1common.ids import new_id
 
 IDLE_S = 60.0
 _MAX_OPEN = 1_000
+# Without it each stream asks the environment how it is to be written, which takes as long as writing a row.
+_FORMAT = pa.ipc.IpcWriteOptions()
 
 
 @dataclass(slots=True, eq=False)
@@ -105,12 +107,20 @@ class Cursors:
             await self.close_one(handle)
 
 
+def arrow_stream(batch: pa.RecordBatch) -> bytes:
+    """Return an IPC stream of one batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_FORMAT) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
 async def _take(cursor: _Cursor, max_bytes: int) -> tuple[bytes, int, bool]:
     """Return an IPC stream of about ``max_bytes``, its rows, and whether more may come."""
     sink = pa.BufferOutputStream()
     rows = 0
     more = True
-    with pa.ipc.new_stream(sink, cursor.schema) as writer:
+    with pa.ipc.new_stream(sink, cursor.schema, options=_FORMAT) as writer:
         while sink.tell() < max_bytes:
             batch = cursor.rest if cursor.rest is not None else await anext(cursor.batches, None)
             if batch is None:

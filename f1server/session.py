@@ -25,7 +25,7 @@ from f1server.catalog.schema import Column, Schema
 from f1server.catalog.store import SchemaStore
 from f1server.check.checker import Checker
 from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
-from f1server.cursors import Cursors, one_batch
+from f1server.cursors import Cursors, arrow_stream, one_batch
 from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_span, read_batch, seen_by
 from f1server.rows.changes import ChangeBatch
@@ -52,6 +52,8 @@ T = TypeVar("T")
 
 DEFAULT_PAGE_BYTES = 1 << 20
 _MAX_PAGE_BYTES = 16 << 20
+_FEW_ROWS = 32
+"""As many rows are cheaper as cells than as an Arrow stream."""
 _CHANGES_PAGE = 1_000
 _CHANGE_ID_BYTES = 16
 _MAX_EXAMPLES = 1_000
@@ -190,6 +192,11 @@ class Frontend:
         reads = [_table_read(r) for r in request.reads]
         _kind_of(txn)
         rights = rights_of(schema, caller)
+        if self._is_point(request, reads, schema):
+            nosql.allow(rights, schema, reads)
+            timestamp, found = await nosql.read_point(schema, reads[0], self._sql.together.read)
+            leased.checked(timestamp)
+            return pb.ReadReply(results=[_rows(found, request.few_as_rows)], read_ts=timestamp)
         own = writes_from_pb(txn.writes)
         require_writes(rights, schema, own)
         writes = self._committer.fill(schema, own, b"overlay", txn.read_ts)
@@ -203,7 +210,7 @@ class Frontend:
             except F1Error:
                 await self._pessimistic.failed(txn.handle)
                 raise
-            return pb.ReadReply(results=[_rows(r) for r in results])
+            return pb.ReadReply(results=[_rows(r, request.few_as_rows) for r in results])
         timestamp = request.timestamp or txn.read_ts
         if not timestamp:
             timestamp = leased.checked(await self.read_timestamp(txn.kind))
@@ -215,10 +222,16 @@ class Frontend:
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(
-            results=[_rows(r) for r in results],
+            results=[_rows(r, request.few_as_rows) for r in results],
             read_ts=timestamp,
             read_set=read_set_to_pb(reader.read_set.values()),
         )
+
+    def _is_point(self, request: pb.Read, reads: Sequence[nosql.TableRead], schema: Schema) -> bool:
+        """Tell whether this is a strong read of one row outside of a transaction, in the form that its table has."""
+        if request.timestamp or request.txn.ByteSize() or len(reads) != 1 or not nosql.is_point(reads[0]):
+            return False
+        return schema.indexes_since <= self._client.strong_timestamp()
 
     async def read_timestamp(self, kind: int) -> int:
         """Return the timestamp for a transaction that has none yet."""
@@ -465,11 +478,11 @@ def column_info(column: Column) -> pb.ColumnInfo:
     )
 
 
-def _rows(result: nosql.TableRows) -> pb.TableRows:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, result.batch.schema) as writer:
-        writer.write_batch(result.batch)
-    return pb.TableRows(columns=[column_info(c) for c in result.columns], arrow=sink.getvalue().to_pybytes())
+def _rows(result: nosql.TableRows, few_as_rows: bool) -> pb.TableRows:
+    columns = [column_info(c) for c in result.columns]
+    if few_as_rows and len(result.rows) <= _FEW_ROWS:
+        return pb.TableRows(columns=columns, rows=result.as_cells())
+    return pb.TableRows(columns=columns, arrow=arrow_stream(result.as_batch()))
 
 
 def _table_read(message: pb.TableRead) -> nosql.TableRead:

@@ -60,8 +60,9 @@ from f1server.rows.writes import LogicalWrite
 from f1server.schemachange.executor import SchemaChanges
 from f1server.txn.committer import CommitRequest, Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
-from f1server.txn.reader import RowReader
+from f1server.txn.reader import ReadRow, RowReader
 from f1server.txn.source import StorageSource
+from f1server.txn.together import ReadsTogether, Seen
 from spanstore.client import SpanClient
 
 T = TypeVar("T")
@@ -110,6 +111,8 @@ class SqlRunner:
         # The simulator has to draw the same numbers each time; elsewhere nobody may guess them.
         self._random_bytes = rng.randbytes if inline else secret_bytes
         self._client = client
+        self.together = ReadsTogether(client)
+        """What reads single rows outside of transactions."""
         self._leases = leases
         self._changes = changes
         self._store = store
@@ -154,6 +157,7 @@ class SqlRunner:
 
     async def close(self) -> None:
         """End everything that still runs."""
+        await self.together.close()
         if self._dist is not None:
             await self._dist.close()
         self._engine.duck.close()
@@ -245,6 +249,8 @@ class SqlRunner:
         reader = await self._reader(request, leased, query.bound.as_of, rights)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             query = await self._bind(readable, statement, request.params, now_us, keep=False)
+        elif request.kind == "AUTOCOMMIT" and query.bound.picks is not None and not request.read_ts:
+            reader.of_now = self._of_now(leased) if query.bound.as_of is None else None
         try:
             return schema, reader, await self._run(request, query, reader)
         except F1Error:
@@ -269,9 +275,10 @@ class SqlRunner:
                 reader.note_all(done.read_set)
                 return _Ran(query.bound, done.result, choice, done)
             choice = "slaves could not run it: the log says why"
+        timestamp_open = reader.of_now is not None
         result = await self._engine.run_query(bound, source)
-        if bound.picks is not None and request.kind in ("OPTIMISTIC", "PESSIMISTIC"):
-            # A point read streams from storage; the read set must be complete before it is answered.
+        if bound.picks is not None and (timestamp_open or request.kind in ("OPTIMISTIC", "PESSIMISTIC")):
+            # A point read streams from storage; read set and timestamp must be known before it is answered.
             batches = [batch async for batch in result.batches]
             result.batches = given(batches)
         return _Ran(bound, result, choice)
@@ -324,6 +331,16 @@ class SqlRunner:
             timestamp = leased.checked(timestamp)
         collect = request.kind == "OPTIMISTIC" and as_of is None
         return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect, sees=sees)
+
+    def _of_now(self, leased: Leased) -> ReadRow:
+        """Return what reads a row as it is now, together with what others ask for at the same time."""
+
+        async def read(key: bytes) -> Seen:
+            seen = await self.together.read(key)
+            leased.checked(seen[0])
+            return seen
+
+        return read
 
     async def _failed(self, request: SqlRequest) -> None:
         """A statement that lost locks ends its transaction."""

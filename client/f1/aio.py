@@ -17,16 +17,16 @@ from f1.errors import InterfaceError, translated, translating
 from f1.forks import note_connect
 from f1.logins import Login, credentials_of
 from f1.metadata import Metadata
-from f1.nosql import Key, Read, RowLike
-from f1.results import ResultSet, Row
+from f1.nosql import Key, Read, RowLike, table_read, with_metadata
+from f1.results import ResultSet, Row, dicts_of
 from f1.runtime import process_rng
 from f1.servers import Resend, Servers, parse_hosts
 from f1.session import Committed, Session
 from f1.statements import Kind, kind_of, words
-from f1.transactions import KINDS, Reads, Retries, Transaction, begin
+from f1.transactions import KINDS, Reads, Retries, Transaction, begin, without_effect
 from f1.values import encode_params
 from f1common.clock import Clock
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, check
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.channels import ChannelFactory
 from f1common.rpc.deadlines import Deadline
@@ -297,11 +297,32 @@ class Connection(Reads):
 
     async def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
         """Read from any number of tables in one round; see :class:`Read`."""
+        if self.autocommit and self._transaction is None and self.kind == "optimistic":
+            return await self._read_now(reads)
         return await self.in_some_transaction(lambda tx: tx.read_many(reads))
+
+    @translated
+    async def _read_now(self, reads: Sequence[Read]) -> list[list[Row]]:
+        """Read outside of any transaction: all at one timestamp, and nothing of it is validated later."""
+        self.require_open()
+        session = self._session
+        deadline = session.deadline()
+        retries: Retries | None = None
+        while True:
+            try:
+                messages = await with_metadata(session, lambda metadata: [table_read(metadata, read) for read in reads])
+                reply = await session.read(pb.Read(reads=messages, few_as_rows=True), deadline)
+                check(len(reply.results) == len(messages), "a server answers every read of a request")
+                return [dicts_of(result, session) for result in reply.results]
+            except F1Error as error:
+                retries = retries or Retries(session, self.kind, deadline.remaining_s())
+                delay_s = await retries.after(without_effect(error))
+            await asyncio.sleep(delay_s)
 
     async def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
         """Return the row with a key, None if there is none."""
-        return await self.in_some_transaction(lambda tx: tx.get(table, key, columns))
+        rows = await self.read_many([Read(table, [key], columns)])
+        return rows[0][0] if rows[0] else None
 
     async def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
         """Insert a row (a mapping by column name) or several."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 from f1.errors import InterfaceError, translated
 from f1.servers import Server
 from f1.session import Session
-from f1.values import read_arrow, rows_of
+from f1.values import read_arrow, rows_of, values_of_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 
@@ -238,9 +238,12 @@ class Row(dict[str, Any]):
 
 
 def dicts_of(message: pb.TableRows, session: Session) -> list[Row]:
-    """Return the rows of a read."""
-    table = read_arrow(message.arrow)
+    """Return the rows of a read. Raises F1Error OUT_OF_RANGE, DATA_CORRUPTION."""
     names = [column.name for column in message.columns]
+    if not message.arrow:
+        classes = session.message_classes
+        return [Row(zip(names, values_of_row(data, message.columns, classes), strict=True)) for data in message.rows]
+    table = read_arrow(message.arrow)
     found = rows_of(table, list(message.columns), session.message_classes)
     return [Row(zip(names, row, strict=True)) for row in found]
 

@@ -149,7 +149,7 @@ class Transaction(Reads):
             return await self._read_messages(messages)
 
     async def _read_messages(self, messages: Sequence[pb.TableRead]) -> pb.ReadReply:
-        read = pb.Read(reads=messages, txn=self._context())
+        read = pb.Read(reads=messages, txn=self._context(), few_as_rows=True)
         reply = await self._guarded(self._session.read(read, self._session.deadline(), self._server()))
         check(len(reply.results) == len(messages), "a server answers every read of a request")
         self._note(reply.read_ts, reply.read_set)
@@ -251,7 +251,7 @@ class Transaction(Reads):
         try:
             return await work
         except F1Error as error:
-            raise _without_effect(error) from error
+            raise without_effect(error) from error
 
     @abstractmethod
     async def _commit(self, deadline: Deadline) -> Committed:
@@ -341,7 +341,7 @@ class PessimisticTransaction(Transaction):
             return await work
         except F1Error as error:
             if error.code not in _ENDS_IT:
-                raise _without_effect(error) from error
+                raise without_effect(error) from error
             self._state = "aborted"
             await self._rollback()
             raise _aborted("the transaction is over", error) from error
@@ -375,7 +375,8 @@ def _aborted(what: str, cause: F1Error) -> F1Error:
     return F1Error(Code.ABORTED, text, details=cause.details)
 
 
-def _without_effect(error: F1Error) -> F1Error:
+def without_effect(error: F1Error) -> F1Error:
+    """Return the error of a request that changed nothing, whatever came of it."""
     if not error.ambiguous:
         return error
     return F1Error(error.code, error.message, retryable=error.retryable, details=error.details)

@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from f1common.encoding.row import Cell, encode_row
+from f1common.encoding.row import Cell, decode_row, encode_row
 from f1common.encoding.tuple import Value
 from f1common.encoding.values import Date, Timestamp
 from f1common.errors import Code, F1Error
@@ -180,6 +180,31 @@ def find_message_class(name: str, known: MessageClasses) -> type[Message] | None
         return GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(name))
     except KeyError:
         return None
+
+
+def values_of_row(data: bytes, columns: Sequence[pb.ColumnInfo], known: MessageClasses) -> list[Any]:
+    """Return one row of a result, as cells by position. Raises F1Error OUT_OF_RANGE, DATA_CORRUPTION."""
+    cells = decode_row(data)
+    values: list[Any] = []
+    for position, info in enumerate(columns, 1):
+        value: Any = cells.get(position)
+        if info.proto_type:
+            (value,) = _messages([value], info, known)
+        elif type(value) in _CONVERTED:
+            value = _from_cell_of(info, value)
+        values.append(value)
+    return values
+
+
+_CONVERTED = (Date, Timestamp, Decimal)
+
+
+def _from_cell_of(info: pb.ColumnInfo, cell: object) -> object:
+    try:
+        return from_cell(cell)
+    except F1Error as error:
+        text = f"column {info.name} holds what Python's types cannot ({error.message}); use fetch_arrow"
+        raise F1Error(error.code, text) from error
 
 
 def column_values(column: "pa.ChunkedArray | pa.Array", info: pb.ColumnInfo, known: MessageClasses) -> list[Any]:

@@ -300,22 +300,26 @@ class TableRead(_message.Message):
     def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., keys: _Optional[_Union[KeySet, _Mapping]] = ..., index: _Optional[str] = ..., limit: _Optional[int] = ..., reverse: _Optional[bool] = ..., exclusive: _Optional[bool] = ...) -> None: ...
 
 class Read(_message.Message):
-    __slots__ = ("reads", "txn", "timestamp")
+    __slots__ = ("reads", "txn", "timestamp", "few_as_rows")
     READS_FIELD_NUMBER: _ClassVar[int]
     TXN_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    FEW_AS_ROWS_FIELD_NUMBER: _ClassVar[int]
     reads: _containers.RepeatedCompositeFieldContainer[TableRead]
     txn: TxnContext
     timestamp: int
-    def __init__(self, reads: _Optional[_Iterable[_Union[TableRead, _Mapping]]] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    few_as_rows: bool
+    def __init__(self, reads: _Optional[_Iterable[_Union[TableRead, _Mapping]]] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., timestamp: _Optional[int] = ..., few_as_rows: _Optional[bool] = ...) -> None: ...
 
 class TableRows(_message.Message):
-    __slots__ = ("columns", "arrow")
+    __slots__ = ("columns", "arrow", "rows")
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     columns: _containers.RepeatedCompositeFieldContainer[ColumnInfo]
     arrow: bytes
-    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+    rows: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ReadReply(_message.Message):
     __slots__ = ("results", "read_ts", "read_set")

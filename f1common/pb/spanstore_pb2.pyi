@@ -182,14 +182,16 @@ class RangeRead(_message.Message):
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., limit: _Optional[int] = ..., reverse: _Optional[bool] = ...) -> None: ...
 
 class Read(_message.Message):
-    __slots__ = ("timestamp", "keys", "ranges")
+    __slots__ = ("timestamp", "keys", "ranges", "apart")
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    APART_FIELD_NUMBER: _ClassVar[int]
     timestamp: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     ranges: _containers.RepeatedCompositeFieldContainer[RangeRead]
-    def __init__(self, timestamp: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[RangeRead, _Mapping]]] = ...) -> None: ...
+    apart: bool
+    def __init__(self, timestamp: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[RangeRead, _Mapping]]] = ..., apart: _Optional[bool] = ...) -> None: ...
 
 class Version(_message.Message):
     __slots__ = ("exists", "ts", "value")
@@ -222,18 +224,20 @@ class RowSet(_message.Message):
     def __init__(self, rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., resume: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class ReadReply(_message.Message):
-    __slots__ = ("timestamp", "versions", "ranges", "term", "leader")
+    __slots__ = ("timestamp", "versions", "ranges", "term", "leader", "left_out")
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     timestamp: int
     versions: _containers.RepeatedCompositeFieldContainer[Version]
     ranges: _containers.RepeatedCompositeFieldContainer[RowSet]
     term: int
     leader: str
-    def __init__(self, timestamp: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[RowSet, _Mapping]]] = ..., term: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
+    left_out: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, timestamp: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[RowSet, _Mapping]]] = ..., term: _Optional[int] = ..., leader: _Optional[str] = ..., left_out: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TxnRef(_message.Message):
     __slots__ = ("anchor", "unique", "created_ts", "attempt")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from f1common.errors import check
@@ -57,6 +58,14 @@ class Inbox(Generic[T]):
         if not self._items:
             self._nonempty.clear()
         return taken
+
+    def put_back(self, items: Iterable[tuple[T, int]]) -> None:
+        """Let items with their sizes, which were the oldest ones, be the oldest again; there is room for them."""
+        returned = list(items)
+        self._items.extendleft(reversed(returned))
+        self._bytes += sum(size for _, size in returned)
+        if self._items:
+            self._nonempty.set()
 
     async def wait(self) -> None:
         """Return once there is something to drain, at once if there is already."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import f1
-from f1.nosql import Read
-from f1.results import ResultSet
+from f1.nosql import Read, table_read
+from f1.results import ResultSet, dicts_of
 from f1.servers import Resend
 from f1.transactions import OptimisticTransaction, Retries, Transaction, begin
 from f1.values import encode_params
@@ -194,6 +194,8 @@ class F1Kv:
         """Read strongly: by key, by index, by one query, by a scan of whole tables."""
         way = self._rng.choice(("key", "key", "query", "scan", "index"))
         match way:
+            case "key" if len(keys) == 1 and self._rng.random() < 0.5:
+                return await self._by_itself(keys[0])
             case "key":
                 tx = OptimisticTransaction(self._session)
                 values = await self._by_key(tx, keys)
@@ -213,6 +215,32 @@ class F1Kv:
         context = pb.TxnContext(kind=kind, read_ts=ts if kind == pb.SNAPSHOT else 0)
         timestamp = 0 if kind == pb.SNAPSHOT else ts
         return (await self._query(keys, context, timestamp, everything=self._rng.random() < 0.3))[1]
+
+    async def _by_itself(self, key: bytes) -> tuple[int, list[bytes | None]]:
+        """Read a row outside of any transaction, and others at the same time, so that they travel together."""
+        others = [f"{head}:k{self._rng.randrange(8)}".encode() for head in ("flat", "wide", "0", "1")]
+        asked = [key, *self._rng.sample(others, self._rng.randrange(4))]
+        self._rng.shuffle(asked)
+        deadline = self._session.deadline()
+        if self._rng.random() < 0.5:
+            replies = await asyncio.gather(*(self._select(each) for each in asked))
+            return replies[asked.index(key)]
+        metadata = await self._session.metadata()
+        messages = [table_read(metadata, read) for each in asked for read in _reads([each])]
+        replies = await asyncio.gather(
+            *(self._session.read(pb.Read(reads=[each], few_as_rows=True), deadline) for each in messages)
+        )
+        reply = replies[asked.index(key)]
+        rows = dicts_of(reply.results[0], self._session)
+        return reply.read_ts, [rows[0]["V"] if rows else None]
+
+    async def _select(self, key: bytes) -> tuple[int, list[bytes | None]]:
+        """Read a row by a statement that commits by itself."""
+        sql, params = select([key])
+        execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
+        answer = await self._session.execute(execute, self._session.deadline(), Resend.ALWAYS)
+        rows = (await ResultSet(self._session, answer).read_all()).to_pylist()
+        return answer[0].read_ts, [rows[0]["V"] if rows else None]
 
     async def _by_key(self, tx: Transaction, keys: Sequence[bytes]) -> list[bytes | None]:
         return await F1Tx(tx, self._rng, "nosql").read(keys)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from f1common.encoding import tuple as tuples
+from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
 from f1server.access.rights import Rights
 from f1server.catalog.roles import Privilege
@@ -14,8 +15,10 @@ from f1server.catalog.schema import Column, Index, Schema, Table
 from f1server.rows.arrow import to_arrow
 from f1server.rows.coerce import coerce_column
 from f1server.rows.keys import decode_key, index_prefix, index_span, row_key, row_prefix, row_span, table_span
+from f1server.rows.layout import layout
+from f1server.rows.rowcodec import decode_row_value
 from f1server.rows.values import Value
-from f1server.txn.reader import FoundRow, RowReader, Span
+from f1server.txn.reader import FoundRow, ReadRow, RowReader, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,20 @@ class TableRows:
     """The rows of one table read."""
 
     columns: tuple[Column, ...]
-    batch: pa.RecordBatch
+    rows: Sequence[FoundRow]
+
+    def as_cells(self) -> list[bytes]:
+        """Return each row as cells by the positions of the columns, from 1."""
+        places = [(position, column.id) for position, column in enumerate(self.columns, 1)]
+        return [
+            encode_row({place: value for place, i in places if (value := found.row.get(i)) is not None})
+            for found in self.rows
+        ]
+
+    def as_batch(self) -> pa.RecordBatch:
+        """Return the rows as an Arrow batch."""
+        arrays = [to_arrow(c.type, [found.row.get(c.id) for found in self.rows]) for c in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.columns])
 
 
 def allow(rights: Rights, schema: Schema, reads: Sequence[TableRead]) -> None:
@@ -57,13 +73,39 @@ def allow(rights: Rights, schema: Schema, reads: Sequence[TableRead]) -> None:
 
 async def read(reader: RowReader, reads: Sequence[TableRead]) -> list[TableRows]:
     """Perform all reads at once. Raises NOT_FOUND for unknown names, INVALID_ARGUMENT for keys of other types."""
+    if len(reads) == 1:
+        return [await _read_table(reader, reads[0])]
     return list(await asyncio.gather(*(_read_table(reader, wanted) for wanted in reads)))
+
+
+def is_point(wanted: TableRead) -> bool:
+    """Tell whether this is about one row, named by its primary key, and not about its lock."""
+    return len(wanted.keys) == 1 and not (
+        wanted.index or wanted.prefixes or wanted.ranges or wanted.everything or wanted.exclusive
+    )
+
+
+async def read_point(schema: Schema, wanted: TableRead, read_row: ReadRow) -> tuple[int, TableRows]:
+    """Read one row by its key, outside of any transaction; return also the timestamp. Raises as :func:`read`."""
+    table = schema.table(wanted.table)
+    columns = _columns(table, wanted)
+    values = _values(schema, table, list(table.key_columns), wanted.keys[0], whole=True)
+    key = row_key(schema, table, values)
+    timestamp, version = await read_row(key)
+    if version is None or version.value is None:
+        return timestamp, TableRows(columns, ())
+    row = decode_row_value(table, layout(schema, table).canonical(tuple(values)), version.value)
+    return timestamp, TableRows(columns, (FoundRow(key, row),))
+
+
+def _columns(table: Table, wanted: TableRead) -> tuple[Column, ...]:
+    return tuple(table.column(name) for name in wanted.columns) or table.visible
 
 
 async def _read_table(reader: RowReader, wanted: TableRead) -> TableRows:
     schema = reader.schema
     table = schema.table(wanted.table)
-    columns = tuple(table.column(name) for name in wanted.columns) or table.visible
+    columns = _columns(table, wanted)
     ids = [column.id for column in columns]
     if wanted.index:
         index = table.index(wanted.index)
@@ -87,13 +129,7 @@ async def _read_table(reader: RowReader, wanted: TableRead) -> TableRows:
         rows = await reader.rows(
             table, spans, limit=wanted.limit, reverse=wanted.reverse, exclusive=wanted.exclusive, columns=ids
         )
-    return TableRows(columns, batch_of_rows(columns, rows))
-
-
-def batch_of_rows(columns: Sequence[Column], rows: Sequence[FoundRow]) -> pa.RecordBatch:
-    """Return rows as an Arrow batch of these columns."""
-    arrays = [to_arrow(c.type, [found.row.get(c.id) for found in rows]) for c in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
+    return TableRows(columns, rows)
 
 
 def _row_spans(schema: Schema, table: Table, wanted: TableRead) -> list[Span]:

@@ -1,6 +1,6 @@
 """Reading rows of tables in a transaction: at its timestamp or under its locks, its own writes laid over."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,9 @@ MAX_READ_SET = 100_000
 """Most rows that an optimistic transaction may look at: its client carries each of them to the commit."""
 
 _FIRST_PAGE = 8
+
+ReadRow = Callable[[bytes], Awaitable[tuple[int, Version | None]]]
+"""Reads the row with a storage key as it is now; returns the timestamp, too."""
 
 Span = tuple[bytes, bytes]
 """Storage keys from the first to below the second; a single key has the end ``b""``."""
@@ -62,6 +65,8 @@ class RowReader:
         ``sees``: of which tables, by id, the change history is shown; None: of all.
         """
         self.sees = sees
+        self.of_now: ReadRow | None = None
+        """How to read the one row that the statement is about as it is now, later than at ``timestamp``."""
         self.schema = schema
         self.timestamp = timestamp
         self.read_set: dict[bytes, ReadSetEntry] = {}
@@ -85,6 +90,10 @@ class RowReader:
             return ReadResult(self.timestamp)
         if self._tx is not None:
             return await self._tx.read(keys, ranges, exclusive=exclusive)
+        if self.of_now is not None and len(keys) == 1 and not ranges:
+            read_row, self.of_now = self.of_now, None
+            self.timestamp, version = await read_row(keys[0])
+            return ReadResult(self.timestamp, [version])
         return await self._client.read(keys, ranges, timestamp=self.timestamp)
 
     @property

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -30,6 +30,7 @@ from spanstore.client.values import (
     KeyRange,
     Precondition,
     ReadResult,
+    Version,
     Write,
 )
 from spanstore.placement.range_map import RangeMap
@@ -118,6 +119,23 @@ class SpanClient:
             # A clock beyond its bound: the order in which this client saw things is kept all the same.
             return await self.read(keys, ranges, timestamp=self._seen_ts, timeout_s=timeout_s)
         return result
+
+    def group_of(self, key: bytes) -> int | None:
+        """Return the group that owns a key as far as is known without asking; None before anything was asked."""
+        return self._router.group_of(key)
+
+    async def read_apart(
+        self, keys: Sequence[bytes], timestamp: int, timeout_s: float = 10.0
+    ) -> tuple[int, Mapping[bytes, Version | None]]:
+        """Read rows of one group for several readers, none of whom waits for a transaction in another's way.
+
+        A key that is not in the answer must be read by itself. Raises what :meth:`read` raises.
+        """
+
+        async def work(ranges_map: RangeMap, left_s: float) -> tuple[int, dict[bytes, Version | None]]:
+            return await reading.read_apart(self._router, ranges_map, keys, timestamp, left_s)
+
+        return await self._router.with_map(work, timeout_s)
 
     async def _stale_ts(self, groups: Sequence[int], staleness_us: int, timeout_s: float) -> tuple[int, bool]:
         """Return the timestamp of a read with bounded staleness, and whether near replicas can serve it at once."""

@@ -92,7 +92,10 @@ async def read(
         for (position, piece), rows in zip(part.ranges, found, strict=True):
             pieces[position].append((piece, rows))
 
-    await asyncio.gather(*(one(group, parts[group]) for group in sorted(parts)))
+    if len(parts) == 1:  # as nearly always: no task has to be made
+        await one(*next(iter(parts.items())))
+    else:
+        await asyncio.gather(*(one(group, parts[group]) for group in sorted(parts)))
     for position, wanted in enumerate(ranges):
         result.ranges[position] = join(wanted, pieces[position])
     return result
@@ -122,6 +125,21 @@ async def _read_part(
         open_ranges = absorb(reply, rest, found, open_ranges)
         if not open_ranges:
             return timestamp, found
+
+
+async def read_apart(
+    router: Router, ranges_map: RangeMap, keys: Sequence[bytes], timestamp: int, timeout_s: float
+) -> tuple[int, dict[bytes, Version | None]]:
+    """Read keys of one group for several readers; those that somebody would have to wait for are not in the answer."""
+    group = ranges_map.group_of(keys[0])
+    if any(ranges_map.group_of(key) != group for key in keys):
+        return timestamp, {}  # some have moved away meanwhile
+    body = pb.Read(timestamp=timestamp, keys=keys, apart=True)
+    reply = (await router.send(group, partial(pb.Request, read=body), timeout_s)).read
+    left_out = frozenset(reply.left_out)
+    answered = [key for position, key in enumerate(keys) if position not in left_out]
+    versions = map(version_from_pb, reply.versions)
+    return reply.timestamp, dict(zip(answered, versions, strict=True))
 
 
 def range_message(piece: KeyRange, have: int) -> pb.RangeRead:

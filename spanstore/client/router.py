@@ -26,6 +26,7 @@ PROTOCOL_VERSION = 2
 """What clients speak, to servers of this version and its neighbours."""
 
 T = TypeVar("T")
+Message = TypeVar("Message", pb.Request, pb.ScanRequest)
 
 Stream = RequestStream[pb.Request, pb.Response]
 
@@ -39,6 +40,15 @@ _DOUBT_S = 1.0
 """Who has not answered for so long may be cut off, and is asked last until it answers."""
 _LIFE_S = 0.3
 """How long a server that is in doubt may take to give a sign of life."""
+_LONGEST_MS = (1 << 31) - 1
+
+
+def made(make: Callable[[], Message]) -> Message:
+    """Return the message that ``make`` builds. Raises INVALID_ARGUMENT for a number that no field of it takes."""
+    try:
+        return make()
+    except (ValueError, TypeError) as error:
+        raise F1Error(Code.INVALID_ARGUMENT, f"the request cannot be sent: {error}") from error
 
 
 @dataclass(slots=True)
@@ -180,6 +190,10 @@ class Router:
             raise F1Error(Code.UNAVAILABLE, "the range map is not known yet")
         return self._map
 
+    def group_of(self, key: bytes) -> int | None:
+        """Return the group that owns a key as far as is known; None before the map was read."""
+        return None if self._map is None else self._map.ranges.group_of(key)
+
     def readers(self, group: int) -> list[str]:
         """Return the servers with a read-only replica of ``group``."""
         return self._known().readers.get(group, [])
@@ -233,12 +247,12 @@ class Router:
         if self._known().addresses.get(server) in self._doubted:
             server = self._any_voter(group, besides=server)
         while True:
-            request = make()
+            request = made(make)
             request.group = group
             remaining = end - loop.time()
             # The server may work on it as long as the caller waits, less the time for saying why it could not; a copy
             # sent meanwhile joins the first.
-            request.timeout_ms = max(1, int(remaining * 950))
+            request.timeout_ms = max(1, int(min(remaining * 950, _LONGEST_MS)))
             attempt_s = min(remaining, _ATTEMPT_S) if retry_ambiguous else remaining
             try:
                 response = await self._call(self._address(server), request, attempt_s)
@@ -314,7 +328,7 @@ class Router:
         await self._find(group, timeout_s)
         server, now_s = self.nearest(group), asyncio.get_running_loop().time()
         if self._shunned_until.get(server, 0.0) <= now_s:
-            request = make()
+            request = made(make)
             request.group = group
             try:
                 return await self.send_to(server, request, min(timeout_s, _NEAR_S))
@@ -354,7 +368,7 @@ class Router:
 
     async def send_to(self, server: str, request: pb.Request, timeout_s: float) -> pb.Response:
         """Send a request to one named server, once."""
-        request.timeout_ms = max(1, int(timeout_s * 1000))
+        request.timeout_ms = max(1, int(min(timeout_s * 1000, _LONGEST_MS)))
         return await self._call(self._address(server), request, timeout_s)
 
     def _any_voter(self, group: int, besides: str = "") -> str:

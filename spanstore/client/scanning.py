@@ -20,7 +20,7 @@ from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import types_pb2
 from f1common.rpc.backoff import Backoff
 from f1common.rpc.status import error_from_rpc
-from spanstore.client.router import PROTOCOL_VERSION, Router
+from spanstore.client.router import PROTOCOL_VERSION, Router, made
 from spanstore.client.values import KeyRange
 from spanstore.placement.range_map import RangeMap
 
@@ -203,7 +203,7 @@ class Scan:
         """Send nothing yet. Raises INVALID_ARGUMENT, OUT_OF_RANGE for literals that cannot be encoded."""
         self._spec = spec
         self._pieces = merged(spec.ranges)
-        self._request = spec.request()
+        self._request = made(spec.request)
         self._request.background = router.background
         self._router = router
         self._strong_ts = strong_ts
@@ -318,7 +318,7 @@ class Scan:
         loop = asyncio.get_running_loop()
         asked = share.pieces
         schema: pa.Schema | None = None
-        call = self._router.stub(server).Scan(self._message(share))
+        call = self._router.stub(server).Scan(made(lambda: self._message(share)))
         try:
             while True:
                 async with asyncio.timeout(_SILENCE_S):

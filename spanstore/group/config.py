@@ -9,12 +9,12 @@ from spanstore.paxos.config import PaxosConfig
 class GroupConfig:
     """Limits of one group.
 
-    ``turn_max_bytes`` bounds what one turn applies; ``txn_max_bytes`` what a transaction may write and lock in the
-    group; ``txn_idle_us`` is how long an unprepared transaction may hold locks without a request; ``resolve_after_us``
-    how long a participant stays prepared before it asks the coordinator; ``outcome_keep_us`` how long outcomes are
-    resolvable; ``version_keep_us`` how long old versions are readable; ``max_skew_us`` how far ahead a foreign
-    timestamp may be; ``read_max_bytes`` bounds the answer of one range read; ``cede_patience_us`` how long a range that
-    moves away stays closed while transactions in it end.
+    ``turn_max_bytes`` bounds what one turn applies, and what a follower answers in it; ``txn_max_bytes`` what a
+    transaction may write and lock in the group; ``txn_idle_us`` is how long an unprepared transaction may hold locks
+    without a request; ``resolve_after_us`` how long a participant stays prepared before it asks the coordinator;
+    ``outcome_keep_us`` how long outcomes are resolvable; ``version_keep_us`` how long old versions are readable;
+    ``max_skew_us`` how far ahead a foreign timestamp may be; ``read_max_bytes`` bounds the answer of one range read;
+    ``cede_patience_us`` how long a range that moves away stays closed while transactions in it end.
     """
 
     paxos: PaxosConfig = field(default_factory=PaxosConfig)

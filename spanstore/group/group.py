@@ -557,9 +557,7 @@ class Group:
         return min(self._follower_safe.safe_ts, self._now.tt.earliest - 1)
 
     def _serve_follower_reads(self) -> None:
-        if not self._reads:
-            return
-        readable = self._readable_ts()
+        readable, size = self._readable_ts(), 0
         waiting, self._reads = self._reads, []
         for ticket in waiting:
             request = ticket.request
@@ -567,13 +565,14 @@ class Group:
                 continue
             if self._serving():
                 self._serving_tenure().handle(ticket)
-            elif request.timestamp > readable:
+            elif request.timestamp > readable or size >= self._config.turn_max_bytes:
                 self._reads.append(ticket)
             else:
                 try:
                     check_owned(self.state.holding, request, self.group)
                     leader = server_of(self.replica.leader or "")
                     answer = reads.answer(self._reader, self.state, request, request.timestamp, self._config, leader)
+                    size += reads.size_of(answer)
                     self._outbox.send(ticket.reply, answer)
                 except F1Error as error:
                     self._outbox.send(ticket.reply, error)

@@ -15,7 +15,7 @@ from spanstore.group import reads
 from spanstore.group.config import GroupConfig
 from spanstore.group.move_requests import Export
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.requests import Read, Settle
+from spanstore.group.requests import Read, ReadReply, Settle
 from spanstore.group.state import ReplicatedState
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle
@@ -59,6 +59,7 @@ class LeaderReads:
             ticket = Ticket(replace(request, timestamp=ts), ticket.reply, ticket.deadline_us)
         else:
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
+        request, left_out = self._without_blocked(request, ts)
         if ts > self._replica.usable_ceiling or self._undecided_below(reads.spans_of(request), ts) is not None:
             if len(self._waiting) >= self._config.max_parked:
                 raise F1Error(Code.OVERLOADED, "too many reads wait for running commits; retry later")
@@ -66,7 +67,23 @@ class LeaderReads:
             self._waiting.append(ticket)
             return
         answer = reads.answer(view, self._state, request, ts, self._config)
+        if left_out and isinstance(answer, ReadReply):
+            answer = replace(answer, left_out=left_out)
         self._out.send_leased(ticket.reply, answer, self._term, ts)
+
+    def _without_blocked(
+        self, request: Read | Settle | Export, ts: int
+    ) -> tuple[Read | Settle | Export, tuple[int, ...]]:
+        """Return what a read of several readers can be answered of now, and the positions of the keys left out."""
+        if not isinstance(request, Read) or not request.apart or not len(self._undecided):
+            return request, ()
+        blocked = tuple(
+            position for position, key in enumerate(request.keys) if self._undecided_below([Span(key)], ts) is not None
+        )
+        if not blocked:
+            return request, ()
+        free = tuple(key for position, key in enumerate(request.keys) if position not in blocked)
+        return replace(request, keys=free), blocked
 
     def take_waiting(self) -> list[Ticket]:
         """Return those that wait, who wait no more."""

@@ -38,6 +38,15 @@ def answer(
     return read_rows(reader, state.group, request.keys, request.ranges, ts, config, leader)
 
 
+def size_of(answer: ReadReply | SettleReply | ExportReply) -> int:
+    """Return about how many bytes an answer has."""
+    if not isinstance(answer, ReadReply):
+        return 0
+    found = [version for version in answer.versions if version is not None]
+    found += [version for row_set in answer.ranges for _, version in row_set.rows]
+    return sum(len(version.value or b"") for version in found)
+
+
 def read_rows(
     reader: Reader,
     group: int,

@@ -30,11 +30,15 @@ class RangeRead:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A snapshot read; ``timestamp`` 0 is strong: the leader picks the timestamp."""
+    """A snapshot read; ``timestamp`` 0 is strong: the leader picks the timestamp.
+
+    ``apart``: the keys are for several readers, of whom none is to wait for a transaction that is in another's way.
+    """
 
     timestamp: int
     keys: tuple[bytes, ...] = ()
     ranges: tuple[RangeRead, ...] = ()
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,8 @@ class RowSet:
 class ReadReply:
     """Versions in the order of the keys asked for (None: no version at all), row sets in the order of the ranges.
 
-    ``leader``: who leads, as far as a replica that does not lead knows.
+    ``leader``: who leads, as far as a replica that does not lead knows. ``left_out``: positions of keys that a read
+    ``apart`` did not wait for; ``versions`` are those of the others.
     """
 
     timestamp: int
@@ -207,6 +212,7 @@ class ReadReply:
     ranges: list[RowSet] = field(default_factory=list)
     term: int = 0
     leader: str = ""
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from spanstore.group.group import Group, Outgoing
 from spanstore.group.load import LoadMeter
 from spanstore.group.members import is_later_life, load_lives, put_life
 from spanstore.group.outbox import Ticket
+from spanstore.group.requests import Read
 from spanstore.group.state import Done
 from spanstore.group.versions import VersionOf, newest_everywhere
 from spanstore.mvcc.versions import MAX_TS, scan_versions
@@ -43,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 _TURN_MESSAGES = 2_000
 _TURN_BYTES = 16 << 20
+_READ_US = 20_000
+"""For how long a turn takes in reads: some are answered with megabytes, and leases are not renewed meanwhile."""
 _IDLE_TICK_US = 100_000
 _SWEEP_KEYS = 2_000
 
@@ -59,6 +62,7 @@ class _FromPeer:
 class _FromClient:
     group: int
     ticket: Ticket
+    size: int = 0
 
 
 class SpanServer:
@@ -208,7 +212,7 @@ class SpanServer:
             leaves = self.supervision.others_may_lead()
             code = Code.UNAVAILABLE if leaves else Code.DISK_FULL
             ticket.reply(F1Error(code, f"{self.name} takes no new data: {refusal}"))
-        elif not self._inbox.put(_FromClient(group, ticket), size):
+        elif not self._inbox.put(_FromClient(group, ticket, size), size):
             ticket.reply(F1Error(Code.OVERLOADED, f"{self.name} has too many requests waiting; retry later"))
         else:
             self._wake.set()
@@ -235,7 +239,7 @@ class SpanServer:
         """Tell whether ``receiver`` is a replica that should begin here: a leader writes to it, and it never lived."""
         known, alive = self._lives.get(group, ("", False))
         mine = server_of(receiver) == self.name and home_of(receiver) == self.home
-        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0:
+        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0 or not 0 <= group < keyspace.SERVER:
             return False
         return is_later_life(receiver, known) and group not in self.absent and (alive or group not in self._swept)
 
@@ -468,14 +472,19 @@ class SpanServer:
         active = sorted(due | {item.group for item in inputs})
         for number in active:
             self.casualties.guarded(number, Group.begin_turn, reader, now)
+        until_us, late = 0, []
         for item in inputs:
             if isinstance(item, _FromPeer):
                 self.casualties.guarded(item.group, Group.on_peer, item.sender, item.message)
+            elif until_us and isinstance(item.ticket.request, Read) and self._clock.sample().boot_us >= until_us:
+                late.append((item, item.size))
             elif item.group in self.groups:
+                until_us = until_us or self._clock.sample().boot_us + _READ_US
                 self.loads[item.group].count(item.ticket.request, now.boot_us)
                 self.casualties.guarded(item.group, Group.on_request, item.ticket)
             else:
                 item.ticket.reply(self.casualties.error(item.group))  # it was thrown away in this turn
+        self._inbox.put_back(late)
         for number in sorted(due):
             self.casualties.guarded(number, Group.tick)
         active = [number for number in active if number in self.groups]

@@ -186,7 +186,8 @@ def request_from_pb(request: pb.Request) -> rq.Request:
     """Return the group request in a client's message. Raises INVALID_ARGUMENT for what cannot be one."""
     match request.WhichOneof("body"):
         case "read":
-            return rq.Read(request.read.timestamp, tuple(request.read.keys), _ranges(request.read.ranges))
+            read = request.read
+            return rq.Read(read.timestamp, tuple(read.keys), _ranges(read.ranges), read.apart)
         case "lock_read":
             m = request.lock_read
             return rq.LockRead(_txn(m.txn), m.priority_ts, _mode(m.mode), tuple(m.keys), _ranges(m.ranges), m.term)
@@ -337,6 +338,7 @@ def _read_reply(answer: rq.ReadReply) -> pb.ReadReply:
         ],
         term=answer.term,
         leader=answer.leader,
+        left_out=answer.left_out,
     )
 
 

@@ -31,6 +31,7 @@ _CLIENTS: list[SpanClient] = []
 _strong = SpanClient.strong_timestamp
 _writes = Entries.writes
 _note_lock = RowReader.note_lock
+_apart = SpanClient.read_apart
 
 
 def a_second_ago(self: SpanClient) -> int:
@@ -44,6 +45,16 @@ def notes_rows_that_are_there(self: RowReader, table: Any, key: bytes, ts: int, 
 
 def leaves_old_entries(self: Entries, read: Any) -> list[Any]:
     return [write for write in _writes(self, read) if write.value is not None]
+
+
+async def reads_apart_a_second_ago(self: SpanClient, keys: Sequence[bytes], timestamp: int, *rest: Any) -> Any:
+    return await _apart(self, keys, timestamp - 1_000_000, *rest)
+
+
+async def exchanges_rows(self: SpanClient, keys: Sequence[bytes], *rest: Any) -> Any:
+    """Answers each reader with what the next one asked for."""
+    ts, found = await _apart(self, keys, *rest)
+    return ts, {key: found.get(keys[(i + 1) % len(keys)]) for i, key in enumerate(keys)}
 
 
 async def knows_without_asking(self: Session, commit: pb.Commit, *_: Any) -> pb.OutcomeReply:
@@ -74,6 +85,8 @@ MUTATIONS = {
     "absent rows are not in the read set": Mutation(RowReader, "note_lock", notes_rows_that_are_there, "list_append"),
     "pessimistic reads take no locks": Mutation(Open, "read", reads_without_locks, "bank"),
     "strong reads are a second old": Mutation(SpanClient, "strong_timestamp", a_second_ago, "register"),
+    "rows read together are a second old": Mutation(SpanClient, "read_apart", reads_apart_a_second_ago, "register"),
+    "rows read together are exchanged": Mutation(SpanClient, "read_apart", exchanges_rows, "register"),
     "old index entries stay": Mutation(Entries, "writes", leaves_old_entries, "register"),
     "the library does not ask": Mutation(Session, "_outcome", knows_without_asking, "counters", LOSSY, 12, 3_006),
 }

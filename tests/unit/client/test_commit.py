@@ -274,6 +274,20 @@ def test_commit_without_writes_is_refused_before_anything_is_sent() -> None:
     talk(by_kind(), main)
 
 
+@pytest.mark.parametrize("bad", [Write(b"b", b"12345678", -1, (-1,)), Write(b"o", b"12345678", 1 << 40)])
+def test_numbers_that_no_message_takes_are_refused_and_whoever_prepared_is_told(bad: Write) -> None:
+    async def main(client: SpanClient, tier: Tier) -> None:
+        assert (await refusal(client, [*THREE, bad])).code is Code.INVALID_ARGUMENT
+        assert (await refusal(client, ONE, deadline=1 << 63)).code is Code.INVALID_ARGUMENT
+        assert await client.commit(ONE, timeout_s=1e12) == 77
+        await tier.world.sleep_us(100_000)
+        ended = [request for request in tier.of("decide", 3) if not request.commit]
+        assert len(ended) == 1
+        assert [request.work.deadline for request in tier.of("commit", 1)] != [1 << 63]
+
+    talk(by_kind(commit=committed(77), prepare=prepared(70)), main)
+
+
 def test_later_commits_come_after_what_the_client_saw() -> None:
     async def main(client: SpanClient, tier: Tier) -> None:
         await client.commit(ONE)

@@ -101,7 +101,7 @@ def test_whoever_differs_from_a_majority_is_wrong_in_whatever_order_they_speak(t
     comparison = Comparison()
     wrong = [comparison.heard(1, member, digest(opinion), VOTERS) for member, opinion in told]
     assert set().union(*wrong) == {"c"} and sum(map(len, wrong)) == 1
-    assert len(comparison.findings) == 1 and "c differs" in comparison.findings[0]
+    assert len(comparison.findings) == 1 and "c differs" in comparison.findings[0].text
     assert not comparison.heard(1, "c", digest(b"2"), VOTERS)
 
 

@@ -86,6 +86,26 @@ def test_read_waits_for_a_prepared_write_of_its_keys_and_for_no_other() -> None:
         assert waits[3].of(SettleReply).timestamp
 
 
+def test_read_for_several_readers_leaves_out_what_one_of_them_must_wait_for() -> None:
+    with group() as world:
+        put(world, "a", "t0", {b"k": b"0", b"l": b"0", b"m": b"0"})
+        ts = prepared(world.get("a", prepare(far("t1"), {b"k": b"1", b"kk": b"1"})))
+        world.run(20 * MS)
+        keys = (b"l", b"k", b"m", b"kk")
+        answer = world.get("a", Read(0, keys, apart=True))
+        assert isinstance(answer, ReadReply) and answer.left_out == (1, 3)
+        assert [v.value for v in answer.versions if v] == [b"0", b"0"]
+        before = world.get("a", Read(ts - 1, keys, apart=True))
+        assert isinstance(before, ReadReply) and before.left_out == () and len(before.versions) == 4
+        # It waits for its timestamp all the same.
+        ahead = world.ask("a", Read(world.true_ts + 400 * MS, keys, apart=True))
+        world.get("a", Decide(far("t1"), ts + 2))
+        assert not ahead.done
+        world.until(lambda: ahead.done)
+        late = ahead.of(ReadReply)
+        assert late.left_out == () and [v and v.value for v in late.versions] == [b"0", b"1", b"0", b"1"]
+
+
 def test_read_that_waits_too_long_is_told_so() -> None:
     with group() as world:
         world.get("a", prepare(far("t1"), {b"k": b"1"}))

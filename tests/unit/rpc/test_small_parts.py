@@ -240,3 +240,15 @@ def test_version_in_the_metadata_of_a_call_is_checked() -> None:
                 assert error_from_rpc(caught.value).code is Code.VERSION_MISMATCH  # type: ignore[arg-type]
 
     asyncio.run(scenario())
+
+
+def test_what_is_put_back_into_an_inbox_comes_first_and_counts() -> None:
+    inbox: Inbox[int] = Inbox(10, 1000)
+    for number in range(5):
+        assert inbox.put(number, 10)
+    assert inbox.drain(3, 1000) == [0, 1, 2]
+    inbox.put_back([(1, 10), (2, 10)])
+    assert (len(inbox), inbox.size_bytes) == (4, 40)
+    assert inbox.drain(10, 1000) == [1, 2, 3, 4]
+    inbox.put_back([])
+    assert (len(inbox), inbox.size_bytes) == (0, 0)

@@ -167,3 +167,18 @@ async def test_a_replica_is_taken_out_and_loaded_again() -> None:
     await task
     assert d.replica == LIFE
     assert d.server.groups[1].replica.configuration.learners == (LIFE,)
+
+
+@pytest.mark.parametrize("number", [keyspace.SERVER, 1 << 16, (1 << 32) - 1])
+def test_no_replica_begins_of_a_group_that_cannot_be(number: int) -> None:
+    """Its records would lie among the server's own, or nowhere: the server would end."""
+
+    async def main() -> None:
+        server = Server()
+        server.server.receive(number, "a", LIFE, heartbeat(), 10)
+        await server.server.turn()
+        assert not server.server.groups
+        await server.hear(LIFE)
+        assert server.replica == LIFE
+
+    asyncio.run(main())

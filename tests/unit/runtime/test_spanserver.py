@@ -6,6 +6,8 @@ import pytest
 
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import EngineFailed
+from spanstore.group.group import Group
+from spanstore.group.outbox import Ticket
 from spanstore.group.requests import Answer, CommitReply, Read, ReadReply
 from spanstore.paxos.messages import (
     NO_BALLOT,
@@ -192,6 +194,31 @@ def test_peers_are_heard_however_many_requests_wait() -> None:
         assert all(len(answers) == 1 for answers in waiting)
 
     run(main, Bench(voters=("a", "b", "c"), inbox=3))
+
+
+def test_a_turn_takes_in_reads_for_a_while_only_and_commits_overtake_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While megabytes are read for many, no heartbeat leaves: all groups of the server would lose their leaders."""
+
+    async def main(bench: Bench) -> None:
+        await bench.turns(10)
+        quick = Group.on_request
+
+        def slow(group: Group, ticket: Ticket) -> None:
+            bench.clock.advance(8 * MS)
+            quick(group, ticket)
+
+        monkeypatch.setattr(Group, "on_request", slow)
+        asked = [bench.ask(1, Read(0, (b"a",))) for _ in range(7)]
+        written = bench.ask(1, write(b"b"))
+        found = []
+        for _ in range(3):
+            await bench.turns(1)
+            found.append(([bool(answers) for answers in asked].count(True), len(written)))
+        assert found == [(3, 0), (6, 1), (7, 1)]
+        stamps = [answer.timestamp for (answer,) in asked if isinstance(answer, ReadReply)]
+        assert len(stamps) == 7 and stamps == sorted(stamps)
+
+    run(main)
 
 
 def test_a_server_that_leaves_sends_those_who_wait_elsewhere_at_once() -> None:
