@@ -29,9 +29,13 @@ _log = logging.getLogger(__name__)
 
 _CREDITS = 3
 _STREAM_BYTES = 1 << 20
-_READER_CHECK_S = 5.0
+CHECK_S = 5.0
 _STOP_S = 2.0
 _RESTART_S = 1.0
+STILL_S = 10.0
+"""A process that owes chunks and says nothing for so long stands still, and is killed: it tells of progress often."""
+SLOW_STILL_S = 60.0
+"""The same for one that is just starting, and for the one that gets what processor time is left over."""
 
 
 class PooledScan:
@@ -42,6 +46,10 @@ class PooledScan:
         self._number = number
         self._ended = False
         self._first = True
+        self.owed = _CREDITS
+        """Chunks that the worker may send and has not sent."""
+        self.told = False
+        """Whether it has sent the schema."""
         self.arrived: asyncio.Queue[Chunk | F1Error] = asyncio.Queue()
         """No longer than the credits, two ends and the schema."""
 
@@ -54,6 +62,8 @@ class PooledScan:
         if item.last:
             self._ended = True
         elif not self._first:
+            self._worker.expect()
+            self.owed += 1
             self._worker.send(Credit(self._number, 1))
         self._first = False
         return item
@@ -77,6 +87,9 @@ class _Worker:
         self.scans: dict[int, PooledScan] = {}
         self.ready = False
         self.alive = True
+        self.suspected = False
+        """Whether it stood still when that was looked at last."""
+        self._heard_s = 0.0
         self._on_end = on_end
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -91,6 +104,19 @@ class _Worker:
         if self.alive and self._writer is not None:
             self._writer.write(frame(message))
 
+    def expect(self) -> None:
+        """Note that it is asked for something: from now on it must say something again and again."""
+        if not self._owes():
+            self._heard_s = asyncio.get_running_loop().time()
+
+    def _owes(self) -> bool:
+        return any(scan.owed > 0 for scan in self.scans.values())
+
+    def stands_still(self, now_s: float) -> bool:
+        """Tell whether it has been silent for too long though it owes chunks."""
+        limit_s = SLOW_STILL_S if self.background or not self.ready else STILL_S
+        return self._owes() and now_s - self._heard_s > limit_s
+
     def forget(self, number: int) -> None:
         """Drop what still arrives for a scan."""
         self.scans.pop(number, None)
@@ -100,11 +126,15 @@ class _Worker:
             while True:
                 (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
                 message = decode_from_worker(await reader.readexactly(length))
+                self._heard_s = asyncio.get_running_loop().time()
                 if isinstance(message, Ready):
                     self.ready = True
                     continue
                 scan = self.scans.get(message.scan)
                 if scan is not None:
+                    # The schema, which comes first, takes no credit.
+                    scan.owed -= scan.told
+                    scan.told = True
                     scan.arrived.put_nowait(message.error() if isinstance(message, Failed) else message)
         except (asyncio.IncompleteReadError, OSError):
             pass  # the process ended
@@ -152,6 +182,7 @@ class ScanPool:
         """Begin a scan at the process with the fewest. Raises UNAVAILABLE when there is none and none starts."""
         worker = await self._pick(background=plan.background)
         number = next(self._numbers)
+        worker.expect()
         scan = worker.scans[number] = PooledScan(worker, number)
         worker.send(Open(number, plan, _CREDITS))
         return scan
@@ -227,8 +258,20 @@ class ScanPool:
 
     async def _check_regularly(self) -> None:
         while True:
-            await asyncio.sleep(_READER_CHECK_S)
+            await asyncio.sleep(CHECK_S)
             self._check_readers()
+            self._end_the_still(asyncio.get_running_loop().time())
+
+    def _end_the_still(self, now_s: float) -> None:
+        """Kill processes that stand still: their scans go on elsewhere, and new ones get a new process.
+
+        Only who does so twice: it may have been this process that stood still, with all they said unread.
+        """
+        for worker in self._workers:
+            before, worker.suspected = worker.suspected, worker.stands_still(now_s)
+            if before and worker.suspected:
+                _log.error("scan process %d stands still and is killed", worker.process.pid)
+                worker.process.kill()
 
     def _check_readers(self) -> None:
         try:

@@ -17,6 +17,7 @@ from f1common.errors import Code, F1Error
 from spanstore.engine.base import WriteBatch
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.mvcc.versions import put_version
+from spanstore.scan import pool as pools
 from spanstore.scan.frames import Cancel, Chunk, Credit, ToWorker
 from spanstore.scan.pool import PooledScan, ScanPool, _Worker
 from spanstore.scan.source import Run
@@ -128,6 +129,49 @@ def test_a_process_that_dies_fails_its_scans_and_is_replaced(tmp_path: Path) -> 
     with_pool(tmp_path, test)
 
 
+def test_a_process_that_stands_still_fails_its_scans_and_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "CHECK_S", 0.1)
+    monkeypatch.setattr(pools, "STILL_S", 0.5)
+
+    async def test(pool: ScanPool, engine: LmdbEngine) -> None:
+        run = await pool.open(plan(batch_rows=1))
+        await run.next()
+        (pid,) = pool.pids()
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(F1Error) as caught:
+            await all_of(run)
+        assert caught.value.code is Code.UNAVAILABLE and caught.value.retryable
+        run.close()
+        assert len(await all_of(await pool.open(plan()))) > 1
+        assert pid not in pool.pids()
+
+    with_pool(tmp_path, test)
+
+
+def test_a_process_that_waits_for_a_slow_reader_does_not_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "CHECK_S", 0.05)
+    monkeypatch.setattr(pools, "STILL_S", 0.5)
+
+    async def test(pool: ScanPool, engine: LmdbEngine) -> None:
+        slow = await pool.open(plan(batch_rows=1))
+        chunks = [await slow.next()]
+        while slow.arrived.qsize() < 3:
+            await asyncio.sleep(0.01)
+        (worker,) = pool._workers
+        await asyncio.sleep(1.5)
+        assert not worker.suspected
+        chunks += await all_of(slow)
+        assert len(chunks) == ROWS + 2
+        await asyncio.sleep(1.0)  # with nothing to do
+        assert pool._workers == [worker] and not worker.suspected
+
+    with_pool(tmp_path, test)
+
+
 def test_a_process_that_cannot_start_is_not_started_again_and_again(tmp_path: Path) -> None:
     async def run() -> None:
         pool = ScanPool(tmp_path / "nothing", processes=1, map_bytes=MAP_BYTES, reader_check=lambda: 0)
@@ -166,6 +210,9 @@ class Recorder:
 
     def send(self, message: ToWorker) -> None:
         self.sent.append(message)
+
+    def expect(self) -> None:
+        """Nothing hangs on time here."""
 
     def forget(self, number: int) -> None:
         self.forgotten.append(number)
