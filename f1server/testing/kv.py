@@ -223,8 +223,8 @@ class F1Kv:
         self._rng.shuffle(asked)
         deadline = self._session.deadline()
         if self._rng.random() < 0.5:
-            replies = await asyncio.gather(*(self._select(each) for each in asked))
-            return replies[asked.index(key)]
+            answers = await asyncio.gather(*(self._select(each) for each in asked))
+            return answers[asked.index(key)]
         metadata = await self._session.metadata()
         messages = [table_read(metadata, read) for each in asked for read in _reads([each])]
         replies = await asyncio.gather(

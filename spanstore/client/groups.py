@@ -150,6 +150,10 @@ class GroupAdmin:
 
     async def _note_joining(self, group: int, server: str, instead_of: str) -> None:
         await self._check_may_join(server)
+        while not await self._noted_joining(group, server, instead_of):
+            pass  # somebody else noted something meanwhile, perhaps that it is at work on the same
+
+    async def _noted_joining(self, group: int, server: str, instead_of: str) -> bool:
         key = joining_key(group, server)
         version = (await self._client.read([key])).versions[0]
         now = self._client.strong_timestamp()
@@ -160,7 +164,13 @@ class GroupAdmin:
                 raise F1Error(Code.FAILED_PRECONDITION, f"{text}; f1 group list shows when it is one")
         noted = Joining(group, server, instead_of, self._owner, now + int(self._timeout_s * 1_000_000))
         expected = ExpectVersion(key, 0 if version is None or version.value is None else version.ts)
-        await self._client.commit([Write(key, encode_joining(noted))], [expected])
+        try:
+            await self._client.commit([Write(key, encode_joining(noted))], [expected])
+        except F1Error as error:
+            if error.code is not Code.ABORTED or error.ambiguous:
+                raise
+            return False
+        return True
 
     async def forget_joining(self, group: int, server: str) -> None:
         """The replica at ``server`` votes, or is not to vote any more."""

@@ -189,7 +189,11 @@ def read_identity_file(path: Path) -> Identity | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise F1Error(Code.BAD_DATA_DIR, f"cannot read {path / IDENTITY_FILE}: {error}") from error
+        text = (
+            f"cannot read {path / IDENTITY_FILE}, which says whose data this is: {error}; put back a copy of the "
+            "file, or delete the whole data directory and have its replicas built anew (f1 cluster rebuild)"
+        )
+        raise F1Error(Code.BAD_DATA_DIR, text) from error
 
 
 def write_identity_file(path: Path, identity: Identity) -> None:

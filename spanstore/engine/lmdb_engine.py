@@ -102,7 +102,9 @@ class LmdbEngine:
         self._refused_at = 0
         """Length of the file when the system last refused to make it longer; 0 if it did not."""
         self.damage: Final = FileMarks(path)
-        self._file_bytes = (path / DATA_FILE).stat().st_size
+        found = (path / DATA_FILE).stat()
+        self._file_bytes = found.st_size
+        self._file: Final = (found.st_dev, found.st_ino)
         self._readers: set[LmdbReader] = set()
         self._failed: EngineFailed | None = None
         self._closed = False
@@ -233,8 +235,12 @@ class LmdbEngine:
         self._readers.discard(reader)
 
     def space(self) -> Space | None:
-        """Tell how much room there is: in the file, on its disk and under the map. A full disk is tried again."""
+        """Tell how much room there is: in the file, on its disk and under the map. A full disk is tried again.
+
+        Raises EngineFailed DATA_CORRUPTION if the file has gone: what is written to it would be gone with the process.
+        """
         self._check_usable()
+        self._check_in_place()
         environment = self._env.info()
         used = (environment["last_pgno"] + 1) * self._page_bytes
         disk = os.statvfs(self._path)
@@ -246,6 +252,17 @@ class LmdbEngine:
         if room < self._reserve_bytes * 2:
             room += self._free_bytes()
         return Space(room, self._reserve_bytes)
+
+    def _check_in_place(self) -> None:
+        try:
+            found = (self._path / DATA_FILE).stat()
+            gone = (found.st_dev, found.st_ino) != self._file
+        except FileNotFoundError:
+            gone = True
+        if gone:
+            text = f"{self._path / DATA_FILE} was deleted or replaced while the server ran"
+            self._failed = EngineFailed(Code.DATA_CORRUPTION, text)
+            raise self._failed
 
     def _free_bytes(self) -> int:
         """Return the size of the pages within the file that deletions have left: LMDB fills them first."""

@@ -44,15 +44,22 @@ ANYWHERE = Policy()
 
 
 def check_policy(policy: Policy, zones: Iterable[str], voters: int = 0) -> None:
-    """Refuse a policy that no group of the cluster, which has servers in ``zones``, can meet.
+    """Refuse a policy that no group of the cluster can meet. ``zones``: that of each server.
 
     ``voters``: how many the group has that it is for, 0 if it is for a table. Raises INVALID_ARGUMENT.
     """
-    known = set(zones)
-    unknown = sorted({*policy.zones, *filter(None, (policy.leader_zone,))} - known)
+    known = Counter(zones)
+    unknown = sorted({*policy.zones, *filter(None, (policy.leader_zone,))} - known.keys())
     if unknown:
         have = ", ".join(sorted(known))
         raise F1Error(Code.INVALID_ARGUMENT, f"no server is in zone {', '.join(unknown)}; there are {have}")
+    for zone, wanted in sorted(Counter(policy.zones).items()):
+        if wanted > known[zone]:
+            servers = "1 server" if known[zone] == 1 else f"{known[zone]} servers"
+            text = (
+                f"{wanted} voters are to be in zone {zone}, which has {servers}: no server has two replicas of a group"
+            )
+            raise F1Error(Code.INVALID_ARGUMENT, text)
     if policy.zones and policy.leader_zone and policy.leader_zone not in policy.zones:
         text = f"no voter would lie in the leader zone {policy.leader_zone}: name it among the zones"
         raise F1Error(Code.INVALID_ARGUMENT, text)

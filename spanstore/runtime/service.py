@@ -89,7 +89,7 @@ class SpanServicer(stubs.SpanServerServicer):
             self._unpack,
             lambda responses: pb.ServerBatch(responses=responses),
             self._handle,
-            fail=lambda request, error: pb.Response(id=request.id, error=error_to_pb(error)),
+            fail=_failed,
             draining=self._draining,
         )
 
@@ -275,6 +275,16 @@ class SpanServicer(stubs.SpanServerServicer):
             ],
             version=stored.version,
         )
+
+
+_HARMLESS = frozenset({"read", "safe_time", "range_map"})
+"""Requests that have no effect, so that nothing is unknown when there is no answer."""
+
+
+def _failed(request: pb.Request, error: F1Error) -> pb.Response:
+    if error.ambiguous and request.WhichOneof("body") in _HARMLESS:
+        error = F1Error(error.code, error.message, retryable=error.retryable, details=error.details)
+    return pb.Response(id=request.id, error=error_to_pb(error))
 
 
 def _group_status(view: GroupView, load: Load) -> pb.GroupStatus:

@@ -312,7 +312,20 @@ def _change(host: str | None, directory: Path | None, form: Format, timeout_s: f
         with told("changing the members") as progress:
             return await work(GroupAdmin(client, timeout_s=timeout_s, progress=progress))
 
-    _show([row_of(resolve(host, directory).run(run))], form)
+    members = resolve(host, directory).run(run)
+    _show([row_of(members)], form)
+    if losses_stood(members) == 0:
+        few = "1 voter" if len(members.voters) == 1 else f"{len(members.voters)} voters"
+        typer.echo(
+            f"warning: group {members.group} has {few}: it stops when one of them is lost, and with one voter its rows "
+            f"are lost then; `f1 group add {members.group} SERVER` adds one",
+            err=True,
+        )
+
+
+def losses_stood(members: Members) -> int:
+    """Return how many voters may be lost at once while the group goes on."""
+    return (len(members.voters) - 1) // 2
 
 
 def row_of(members: Members, joining: Collection[tuple[int, str]] = ()) -> GroupRow:

@@ -10,7 +10,7 @@ import pytest
 
 from f1common.config import PaxosSection, PlacementSection, StorageSection
 from f1common.encoding import tuple as tuples
-from f1common.errors import F1Error
+from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import SpanClient, Write
 from spanstore.client.groups import GroupAdmin
@@ -157,6 +157,32 @@ async def replace_a_dead_voter(world: World) -> int:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_dead_voter_is_replaced_while_writes_go_on(seed: int) -> None:
     assert run_sim(replace_a_dead_voter, seed) > 50
+
+
+async def replace_twice_at_once(world: World) -> int:
+    config = small_logs(servers=4)
+    config.spare = 1
+    cluster, client, load = await begin(world, config)
+    await asyncio.sleep(3)
+    world.crash("span-c")
+    for group in cluster.groups:
+        orders = [GroupAdmin(cluster.client(world.add_client(f"operator-{group}-{n}"))) for n in range(3)]
+        said = await asyncio.gather(
+            *(admin.replace(group, "span-c", "span-d") for admin in orders), return_exceptions=True
+        )
+        for answer in said:
+            if isinstance(answer, F1Error):
+                assert answer.code is Code.FAILED_PRECONDITION and "is making span-d a voter" in answer.message
+            else:
+                assert not isinstance(answer, BaseException), answer
+        members = await GroupAdmin(client).members(group)
+        assert sorted(server_of(m) for m in members.voters) == ["span-a", "span-b", "span-d"] and not members.learners
+    return await load.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_several_who_give_the_same_order_at_once_are_served_or_told_who_is_at_work(seed: int) -> None:
+    assert run_sim(replace_twice_at_once, seed) > 50
 
 
 async def rebuild_a_lost_disk(world: World) -> int:

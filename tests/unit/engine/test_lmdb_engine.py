@@ -120,6 +120,29 @@ def test_a_missing_file_is_corruption(tmp_path: Path) -> None:
     assert not (tmp_path / DATA_FILE).exists()
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_goes_away_while_it_is_open_is_noticed(tmp_path: Path, replaced: bool) -> None:
+    """What is acknowledged from then on would be gone with the process."""
+
+    async def body() -> None:
+        engine = LmdbEngine.open(tmp_path, cluster="c", server="s", map_bytes=64 << 20)
+        try:
+            assert engine.space() is not None
+            copy = (tmp_path / DATA_FILE).read_bytes()
+            (tmp_path / DATA_FILE).rename(tmp_path / "elsewhere")
+            if replaced:
+                (tmp_path / DATA_FILE).write_bytes(copy)
+            with pytest.raises(EngineFailed, match="was deleted or replaced") as raised:
+                engine.space()
+            assert raised.value.code is Code.DATA_CORRUPTION
+            with pytest.raises(EngineFailed, match="the engine failed before"):
+                await engine.commit(WriteBatch())
+        finally:
+            await engine.close()
+
+    run(body())
+
+
 def test_garbage_in_place_of_the_file_is_corruption(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / DATA_FILE).write_bytes(b"\x55" * (1 << 20))

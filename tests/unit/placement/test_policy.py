@@ -33,7 +33,9 @@ def test_a_group_is_a_place_for_a_table_with_the_same_zones_in_any_order() -> No
     [
         (Policy(("a", "b", "z"), ""), 3, "no server is in zone z; there are a, b"),
         (Policy((), "z"), 3, "no server is in zone z"),
-        (Policy(("a", "a", "a"), "b"), 3, "no voter would lie in the leader zone b"),
+        (Policy(("a", "a", "b"), ""), 3, "2 voters are to be in zone a, which has 1 server:"),
+        (Policy(("b", "b", "b"), ""), 0, "3 voters are to be in zone b, which has 2 servers:"),
+        (Policy(("a",), "b"), 3, "no voter would lie in the leader zone b"),
         (Policy(("a", "b", "b"), "b"), 5, "the group has 5 voters"),
         (Policy(("a", "b"), ""), 0, "1, 3 or 5 voters"),
     ],
