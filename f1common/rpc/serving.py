@@ -25,8 +25,30 @@ Msg = TypeVar("Msg")
 # What a context raises when its client is gone; anything else is a defect of ours.
 _CLIENT_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, ConnectionError)
 
+
 Reply = Callable[[Resp], None]
-"""Answers one request: called once, at any time, on the event loop."""
+"""What takes the answer of one request, on the event loop."""
+
+
+class Owed(Generic[Req, Resp]):
+    """The answer that one request waits for: called with it once, at any time, on the event loop."""
+
+    __slots__ = ("_request", "_session", "given")
+
+    def __init__(self, session: "_Session[Req, Resp]", request: Req) -> None:
+        self._session = session
+        self._request = request
+        self.given = False
+
+    def __call__(self, response: Resp) -> None:
+        """Give it, once."""
+        check(not self.given, "a request is answered once")
+        self.given = True
+        self._session.answer(self._request, response)
+
+    def is_crowded(self) -> bool:
+        """Tell whether as much as may wait for the client already does: answers that are large can be put off."""
+        return self._session.is_crowded()
 
 
 class _Session(Generic[Req, Resp]):
@@ -37,7 +59,7 @@ class _Session(Generic[Req, Resp]):
         context: ServerCall,
         unpack: Callable[[Any], Iterable[Req]],
         pack: Callable[[list[Resp]], Any],
-        handle: Callable[[Req, "Reply[Resp]"], None],
+        handle: Callable[[Req, "Owed[Req, Resp]"], None],
         fail: Callable[[Req, F1Error], Resp] | None,
         limits: StreamLimits,
     ) -> None:
@@ -76,14 +98,7 @@ class _Session(Generic[Req, Resp]):
     def _accept(self, request: Req) -> None:
         self._unanswered += 1
         self._look_for_room()
-        answered = False
-
-        def reply(response: Resp) -> None:
-            nonlocal answered
-            check(not answered, "a request is answered once")
-            answered = True
-            self._answer(request, response)
-
+        reply = Owed(self, request)
         if self._fail is None:
             self._handle(request, reply)
             return
@@ -92,11 +107,16 @@ class _Session(Generic[Req, Resp]):
         except InvariantViolation:
             raise  # not to be answered and forgotten
         except Exception as exception:
-            if answered:
+            if reply.given:
                 raise  # nobody would learn of it otherwise
             reply(self._fail(request, error_from_exception(exception)))
 
-    def _answer(self, request: Req, response: Resp) -> None:
+    def is_crowded(self) -> bool:
+        """Tell whether so much waits to be sent that nothing more is read."""
+        return self._unsent_bytes >= self._limits.max_unsent_bytes
+
+    def answer(self, request: Req, response: Resp) -> None:
+        """Queue the answer of a request."""
         self._unanswered -= 1
         if self.gone:
             return
@@ -111,8 +131,7 @@ class _Session(Generic[Req, Resp]):
         self._wake.set()
 
     def _look_for_room(self) -> None:
-        limits = self._limits
-        if self._unanswered < limits.max_in_flight and self._unsent_bytes < limits.max_unsent_bytes:
+        if self._unanswered < self._limits.max_in_flight and not self.is_crowded():
             self._room.set()
         else:
             self._room.clear()
@@ -141,7 +160,7 @@ async def serve_requests(
     context: ServerCall,
     unpack: Callable[[Any], Iterable[Req]],
     pack: Callable[[list[Resp]], Any],
-    handle: Callable[[Req, "Reply[Resp]"], None],
+    handle: Callable[[Req, "Owed[Req, Resp]"], None],
     *,
     max_in_flight: int = DEFAULT_LIMITS.max_in_flight,
     limits: StreamLimits = DEFAULT_LIMITS,

@@ -56,7 +56,7 @@ class LeaderReads:
         if ts == 0:
             # A strong read keeps the timestamp that it is given first, however long it waits.
             ts = self._oracle.read_ts(now.tt, self._replica.usable_ceiling)
-            ticket = Ticket(replace(request, timestamp=ts), ticket.reply, ticket.deadline_us)
+            ticket = replace(ticket, request=replace(request, timestamp=ts))
         else:
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
         request, left_out = self._without_blocked(request, ts)

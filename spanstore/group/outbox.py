@@ -15,6 +15,10 @@ from f1common.errors import Code, F1Error
 from spanstore.group.requests import Answer, Reply, Request
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """A request, where its answer goes, and the boot time at which the caller stops waiting."""
@@ -22,6 +26,8 @@ class Ticket:
     request: Request
     reply: Reply
     deadline_us: int
+    is_crowded: Callable[[], bool] = _never
+    """Whether so much waits for the caller unread that large answers should be put off."""
 
 
 def elsewhere(damage: F1Error) -> F1Error:

@@ -10,7 +10,7 @@ from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
-from f1common.rpc.serving import serve_one_way, serve_requests
+from f1common.rpc.serving import Owed, serve_one_way, serve_requests
 from f1common.rpc.status import maps_errors
 from f1common.rpc.versions import check_version
 from spanstore.engine.base import Engine
@@ -98,7 +98,7 @@ class SpanServicer(stubs.SpanServerServicer):
             check_version("the client", batch.protocol_version, self._version, VERSION_REACH)
         return batch.requests
 
-    def _handle(self, request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+    def _handle(self, request: pb.Request, reply: Owed[pb.Request, pb.Response]) -> None:
         request_id = request.id
         if request.WhichOneof("body") == "range_map":
             reply(pb.Response(id=request_id, range_map=self._range_map()))
@@ -108,7 +108,7 @@ class SpanServicer(stubs.SpanServerServicer):
             return
         timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
         arrived_us = self._clock.sample().boot_us
-        answer_with = reply
+        answer_with: Callable[[pb.Response], None] = reply
         if request.background:
             answer_with = self._in_background(reply)
         elif not self._is_bookkeeping(request.group):
@@ -117,6 +117,7 @@ class SpanServicer(stubs.SpanServerServicer):
             request_from_pb(request),
             lambda answer: answer_with(answer_to_pb(request_id, answer)),
             arrived_us + timeout_ms * 1000,
+            reply.is_crowded,
         )
         self._server.submit(request.group, ticket, request.ByteSize())
 

@@ -46,6 +46,7 @@ _TURN_MESSAGES = 2_000
 _TURN_BYTES = 16 << 20
 _READ_US = 20_000
 """For how long a turn takes in reads: some are answered with megabytes, and leases are not renewed meanwhile."""
+_CROWDED = "too much of what this client asked for waits to be read by it; read the answers, and retry later"
 _IDLE_TICK_US = 100_000
 _SWEEP_KEYS = 2_000
 
@@ -476,6 +477,8 @@ class SpanServer:
         for item in inputs:
             if isinstance(item, _FromPeer):
                 self.casualties.guarded(item.group, Group.on_peer, item.sender, item.message)
+            elif isinstance(item.ticket.request, Read) and item.ticket.is_crowded():
+                item.ticket.reply(F1Error(Code.OVERLOADED, _CROWDED))
             elif until_us and isinstance(item.ticket.request, Read) and self._clock.sample().boot_us >= until_us:
                 late.append((item, item.size))
             elif item.group in self.groups:

@@ -10,7 +10,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from f1common.pb import spanstore_pb2_grpc as stubs
 from f1common.rpc.channels import ChannelCache
-from f1common.rpc.serving import serve_requests
+from f1common.rpc.serving import Owed, serve_requests
 from spanstore.client import SpanClient
 from spanstore.client.router import Router
 from spanstore.placement.range_map import KEY_MAX, Range, RangeMap
@@ -99,7 +99,7 @@ class _Servicer(stubs.SpanServerServicer):
         self.name = name
 
     async def Session(self, request_iterator: Any, context: Any) -> None:
-        def handle(request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+        def handle(request: pb.Request, reply: Owed[pb.Request, pb.Response]) -> None:
             found = self.tier.answer(self.name, request)
             if isinstance(found, F1Error):
                 found = pb.Response(error=error_to_pb(found))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from f1common.rpc.batches import END_OF_STREAM, StreamLimits
-from f1common.rpc.serving import serve_requests
+from f1common.rpc.serving import Owed, serve_requests
 from tests.unit.rpc.echo import Request, Response, items_of, pack_requests, pack_responses, until
 
 
@@ -51,5 +51,46 @@ def test_requests_are_left_unread_while_their_answers_would_pile_up() -> None:
         client.reads.set()
         await session
         assert (client.left, client.taken) == (0, 1000)
+
+    asyncio.run(scenario())
+
+
+class OneMessage(SlowClient):
+    """Asks for everything at once."""
+
+    async def read(self) -> Any:
+        if not self.left:
+            await asyncio.Event().wait()
+        requests = [Request(id=number + 1) for number in range(self.left)]
+        self.left = 0
+        return pack_requests(requests)
+
+
+def test_who_answers_is_told_that_answers_pile_up() -> None:
+    """Requests that came in one message have been read already."""
+
+    async def scenario() -> None:
+        client = OneMessage(1000)
+        limits = StreamLimits(max_batch_bytes=2000, max_unsent_bytes=20_000)
+        owed: list[Owed[Request, Response]] = []
+        session = asyncio.create_task(
+            serve_requests(
+                client,
+                items_of,
+                pack_responses,
+                lambda request, reply: owed.append(reply),
+                limits=limits,
+            )
+        )
+        await until(lambda: len(owed) == 1000)
+        answered = 0
+        while not owed[answered].is_crowded():
+            owed[answered](Response(id=answered + 1, body=bytes(1000)))
+            answered += 1
+        assert 15 <= answered <= 20
+        client.reads.set()
+        await until(lambda: client.taken >= answered)
+        assert not owed[answered].is_crowded()
+        session.cancel()
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ from f1common.errors import Code, F1Error
 from spanstore.engine.base import EngineFailed
 from spanstore.group.group import Group
 from spanstore.group.outbox import Ticket
-from spanstore.group.requests import Answer, CommitReply, Read, ReadReply
+from spanstore.group.requests import Answer, CommitReply, Read, ReadReply, Request, SafeTimeQuery, SafeTimeReply
 from spanstore.paxos.messages import (
     NO_BALLOT,
     Accept,
@@ -217,6 +217,32 @@ def test_a_turn_takes_in_reads_for_a_while_only_and_commits_overtake_the_rest(mo
         assert found == [(3, 0), (6, 1), (7, 1)]
         stamps = [answer.timestamp for (answer,) in asked if isinstance(answer, ReadReply)]
         assert len(stamps) == 7 and stamps == sorted(stamps)
+
+    run(main)
+
+
+def test_large_answers_are_put_off_for_who_leaves_the_others_unread() -> None:
+    """Hundreds of requests for megabytes fit into one message, and each would be kept until it is sent."""
+
+    async def main(bench: Bench) -> None:
+        await bench.turns(10)
+        crowded = [False]
+        answers: list[Answer] = []
+
+        def ask(request: Request) -> None:
+            deadline = bench.clock.sample().boot_us + 1_000 * MS
+            bench.server.submit(1, Ticket(request, answers.append, deadline, lambda: crowded[0]), 10)
+
+        ask(Read(0, (b"a",)))
+        await bench.turns(3)
+        assert isinstance(answers.pop(), ReadReply)
+        crowded[0] = True
+        ask(Read(0, (b"a",)))
+        ask(SafeTimeQuery())
+        await bench.turns(3)
+        refused, told = sorted(answers, key=lambda answer: isinstance(answer, SafeTimeReply))
+        assert isinstance(refused, F1Error) and refused.code is Code.OVERLOADED and refused.retryable
+        assert isinstance(told, SafeTimeReply)
 
     run(main)
 
