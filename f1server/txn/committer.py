@@ -243,9 +243,12 @@ class Committer:
             jobs.append(take(exclusive, ranges, True))
         if shared:
             jobs.append(take(shared, (), False))
-        for outcome in await asyncio.gather(*jobs, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        if len(jobs) == 1:
+            await jobs[0]
+        else:
+            for outcome in await asyncio.gather(*jobs, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
         seen.update(rows)
         planner.give(rows, given)
 

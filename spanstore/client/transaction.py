@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from f1common.errors import Code, F1Error, check
 from f1common.pb import spanstore_pb2 as pb
@@ -104,18 +105,25 @@ class Transaction:
             for (position, piece), rows in zip(part.ranges, found, strict=True):
                 pieces[position].append((piece, rows))
 
-        tasks = [asyncio.ensure_future(one(group, parts[group])) for group in sorted(parts)]
+        if len(parts) == 1:  # as nearly always: no task has to be made
+            await one(*next(iter(parts.items())))
+        else:
+            await self._together([one(group, parts[group]) for group in sorted(parts)])
+        for position, wanted in enumerate(ranges):
+            # The limit counts what is left when own deletes are gone.
+            whole = KeyRange(wanted.start, wanted.end, 0, wanted.reverse)
+            result.ranges[position] = self._overlay(wanted, reading.join(whole, pieces[position]))
+        return result
+
+    @staticmethod
+    async def _together(reads: Sequence[Coroutine[Any, Any, None]]) -> None:
+        tasks = [asyncio.ensure_future(read) for read in reads]
         try:
             await asyncio.gather(*tasks)
         except F1Error as error:
             if error.code is Code.WRONG_RANGE:
                 await asyncio.wait(tasks)  # the read is repeated: what is still under way must not fall into that
             raise
-        for position, wanted in enumerate(ranges):
-            # The limit counts what is left when own deletes are gone.
-            whole = KeyRange(wanted.start, wanted.end, 0, wanted.reverse)
-            result.ranges[position] = self._overlay(wanted, reading.join(whole, pieces[position]))
-        return result
 
     async def _lock_part(
         self, group: int, keys: Sequence[bytes], part: Part, mode: int, timeout_s: float, result: ReadResult
