@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
 
@@ -17,6 +18,7 @@ from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 from f1deploy.bench.database.clients import BATCH, ROWS, F1Client, item, line
 from f1deploy.bench.database.figures import Figure, Round, figure
+from f1deploy.bench.database.first import first_version
 from f1deploy.bench.database.lines import ddl, postgres_ddl
 from f1deploy.bench.database.load import SAMPLE, Acknowledged, Driver, Operation, Share, Task, WrongAnswer, run_task
 from f1deploy.bench.database.plot import plot
@@ -235,6 +237,12 @@ def test_the_plot_is_well_formed_and_shows_every_measurement() -> None:
 
 def _latency() -> Figure:
     return figure("not a rate", 1, "ms, p50", [one_round(1)], None)
+
+
+def test_a_first_version_is_a_checkout(tmp_path: Path) -> None:
+    with pytest.raises(F1Error, match="is no checkout of f1db") as caught, first_version(tmp_path):
+        pass
+    assert caught.value.code is Code.NOT_FOUND
 
 
 def test_both_databases_get_the_same_columns() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 import uvloop
 
 from f1deploy.bench.database.figures import Figure
+from f1deploy.bench.database.first import first_version
 from f1deploy.bench.database.lines import measure_lines
 from f1deploy.bench.database.plot import plot
 from f1deploy.bench.database.rounds import Rounds
@@ -42,6 +44,9 @@ def command(
     f1servers: Annotated[int, typer.Option(min=1, max=16, help="SQL servers.")] = 2,
     scale: Annotated[float, typer.Option(min=0.001, help="Scale of TPC-H for lineitem.")] = 0.01,
     peer: Annotated[bool, typer.Option(help="Measure etcd and PostgreSQL beside it, if they are installed.")] = True,
+    first: Annotated[
+        Path | None, typer.Option("--first-version", help="A checkout of an early revision, for scans beside ours.")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="A file for the curves over numbers of clients, as SVG.")] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
@@ -55,7 +60,8 @@ def command(
                 figures = runner.run(_contests(turns, names, counts))
             if "transfer" in names:
                 check_accounts(up.cluster.hosts)
-            figures += measure_lines(up, names, scale=scale, rounds=rounds, say=say)
+            with nullcontext() if first is None or "scan" not in names else first_version(first) as early:
+                figures += measure_lines(up, names, scale=scale, rounds=rounds, first=early, say=say)
             notes = [] if peer else ["No peer was asked for"]
             report = Report(machine(), figures, [*notes, *up.missing])
     if svg is not None:

@@ -18,6 +18,7 @@ import f1
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 from f1deploy.bench.database.figures import Figure, Round, figure
+from f1deploy.bench.database.first import FirstVersion
 from f1deploy.bench.database.rounds import System
 from f1deploy.bench.database.systems import Running
 from f1deploy.bench.database.works import LINES
@@ -79,16 +80,19 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rounds by work, rows a second; the last of each load names its table."""
+    """Rounds by work, rows a second."""
 
     ours: dict[str, list[Round]]
     copies: list[Round]
     scans: list[Round]
     duckdb: list[Round]
+    first: list[Round]
 
 
-def measure_lines(up: Running, names: frozenset[str], *, scale: float, rounds: int, say: Say) -> list[Figure]:
-    """Measure those of ``load``, ``load-plain`` and ``scan`` that are named.
+def measure_lines(
+    up: Running, names: frozenset[str], *, scale: float, rounds: int, first: FirstVersion | None, say: Say
+) -> list[Figure]:
+    """Measure those of ``load``, ``load-plain`` and ``scan`` that are named; scans beside the ``first`` version's.
 
     Raises F1Error NOT_FOUND without the generator, DATA_CORRUPTION if sums differ.
     """
@@ -98,7 +102,7 @@ def measure_lines(up: Running, names: frozenset[str], *, scale: float, rounds: i
     say("generating lineitem")
     source = _generate(up.cluster.folder, scale)
     loads = [name for name in wanted if name != "scan"] or ["load-plain"]
-    found = _Found({name: [] for name in loads}, [], [], [])
+    found = _Found({name: [] for name in loads}, [], [], [], [])
     with f1.connect(up.cluster.hosts, autocommit=True, timeout_s=600.0) as connection:
         # The processes that read whole tables are started by the first query that does.
         connection.execute("SELECT count(*), sum(Id) FROM Item").fetchall()
@@ -115,7 +119,10 @@ def measure_lines(up: Running, names: frozenset[str], *, scale: float, rounds: i
                 say(f"scan, round {number + 1} of {rounds}")
                 found.scans.append(_scan(up, connection, table, source))
                 found.duckdb.append(_duckdb(source))
-    return _figures(up, wanted, found, source)
+                if first is not None:
+                    say(f"{first.name}: scan, round {number + 1} of {rounds}")
+                    found.first.append(_scan_first(first, f"line_{number}", source))
+    return _figures(up, wanted, found, source, first)
 
 
 def _generate(folder: Path, scale: float) -> _Source:
@@ -157,6 +164,18 @@ def _scan(up: Running, connection: f1.Connection, table: str, source: _Source) -
     return made
 
 
+def _scan_first(first: FirstVersion, table: str, source: _Source) -> Round:
+    first.f1("sql", "-c", ddl(table, history=False))
+    first.f1("load", table, str(source.parquet))
+    # As with ours, the processes that read whole tables run already.
+    first.query(f"SELECT count(*) AS n FROM {table} WHERE l_orderkey < 10")
+    before, began_us = first.cpu_s(), boot_us()
+    (found,) = first.query(f"SELECT count(*) AS n, sum(l_extendedprice) AS total FROM {table}")
+    made = _round(source, began_us, {first.name: first.cpu_s() - before}, 0.0)
+    _check(first.name, source, (int(str(found["n"])), Decimal(str(found["total"]))))
+    return made
+
+
 def _duckdb(source: _Source) -> Round:
     before, began_us = own_cpu_s(), boot_us()
     with duckdb.connect() as connection:
@@ -190,7 +209,9 @@ def _round(source: _Source, began_us: int, cpu_s: Mapping[str, float], load_s: f
     )
 
 
-def _figures(up: Running, wanted: Sequence[str], found: _Found, source: _Source) -> list[Figure]:
+def _figures(
+    up: Running, wanted: Sequence[str], found: _Found, source: _Source, first: FirstVersion | None
+) -> list[Figure]:
     ran = f"{up.systems['f1db'].name}, {up.systems['f1db'].settings}; {source.rows:,} rows"
     made: list[Figure] = []
     for name in wanted:
@@ -208,6 +229,9 @@ def _figures(up: Running, wanted: Sequence[str], found: _Found, source: _Source)
         made.append(figure(_SCAN, 1, "rows/s", found.scans, found.duckdb, peer_name=duck, ran=ran))
         own, theirs = ([_per_core(one) for one in rounds] for rounds in (found.scans, found.duckdb))
         made.append(figure(_SCAN, 1, "rows/s a core", own, theirs, peer_name=duck, ran=ran))
+        if first is not None:
+            goal, early = LINES["scan"], [_per_core(one) for one in found.first]
+            made.append(figure(_SCAN, 1, "rows/s a core", own, early, peer_name=first.name, goal=goal, ran=ran))
     return made
 
 
