@@ -230,7 +230,8 @@ def _remark(view: pb.GroupStatus) -> str:
     count = len(view.voters)
     if not _leads(view) or count % 2:
         return ""
-    return f"{count} voters, where there should be {count - 1} or {count + 1}: a change is under way; see f1 group list"
+    text = f"{count} voters, where there should be {count - 1} or {count + 1}: see f1 group list"
+    return f"{text}; if no change is under way, f1 group add or remove one"
 
 
 def _print_tables(status: Status) -> None:
