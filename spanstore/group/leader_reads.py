@@ -13,12 +13,14 @@ from f1common.errors import Code, F1Error
 from spanstore.engine.base import Reader
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
+from spanstore.group.garbage import check_readable
 from spanstore.group.move_requests import Export
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import Read, ReadReply, Settle
 from spanstore.group.state import ReplicatedState
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle
+from spanstore.mvcc.versions import Version, read_version
 from spanstore.paxos.replica import Replica
 from spanstore.txn.locks import LockMode, LockTable
 from spanstore.txn.spans import Span
@@ -59,7 +61,9 @@ class LeaderReads:
             ticket = replace(ticket, request=replace(request, timestamp=ts))
         else:
             self._oracle.observe_read(ts, now.tt, self._replica.usable_ceiling, self._config.max_skew_us)
-        request, left_out = self._without_blocked(request, ts)
+        if isinstance(request, Read) and request.apart and not request.ranges and ts <= self._replica.usable_ceiling:
+            self._out.send_leased(ticket.reply, self._answer_apart(view, request, ts), self._term, ts)
+            return
         if ts > self._replica.usable_ceiling or self._undecided_below(reads.spans_of(request), ts) is not None:
             if len(self._waiting) >= self._config.max_parked:
                 raise F1Error(Code.OVERLOADED, "too many reads wait for running commits; retry later")
@@ -67,23 +71,22 @@ class LeaderReads:
             self._waiting.append(ticket)
             return
         answer = reads.answer(view, self._state, request, ts, self._config)
-        if left_out and isinstance(answer, ReadReply):
-            answer = replace(answer, left_out=left_out)
         self._out.send_leased(ticket.reply, answer, self._term, ts)
 
-    def _without_blocked(
-        self, request: Read | Settle | Export, ts: int
-    ) -> tuple[Read | Settle | Export, tuple[int, ...]]:
-        """Return what a read of several readers can be answered of now, and the positions of the keys left out."""
-        if not isinstance(request, Read) or not request.apart or not len(self._undecided):
-            return request, ()
-        blocked = tuple(
-            position for position, key in enumerate(request.keys) if self._undecided_below([Span(key)], ts) is not None
-        )
-        if not blocked:
-            return request, ()
-        free = tuple(key for position, key in enumerate(request.keys) if position not in blocked)
-        return replace(request, keys=free), blocked
+    def _answer_apart(self, view: Reader, request: Read, ts: int) -> ReadReply:
+        """Read for several readers: what one of them would have to wait for, and what is too much, is left out."""
+        check_readable(ts, self._state.collected.mark_ts, self._state.group)
+        versions: list[Version | None] = []
+        left_out: list[int] = []
+        size = 0
+        for position, key in enumerate(request.keys):
+            if size >= self._config.read_max_bytes or self._undecided_below([Span(key)], ts) is not None:
+                left_out.append(position)
+                continue
+            version = read_version(view, self._state.group, key, ts)
+            versions.append(version)
+            size += len(version.value or b"") if version is not None else 0
+        return ReadReply(ts, versions, left_out=tuple(left_out))
 
     def take_waiting(self) -> list[Ticket]:
         """Return those that wait, who wait no more."""

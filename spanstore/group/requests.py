@@ -33,6 +33,7 @@ class Read:
     """A snapshot read; ``timestamp`` 0 is strong: the leader picks the timestamp.
 
     ``apart``: the keys are for several readers, of whom none is to wait for a transaction that is in another's way.
+    What is not in the answer, for that reason or because it would be too large, is asked for again.
     """
 
     timestamp: int

@@ -106,6 +106,14 @@ def test_read_for_several_readers_leaves_out_what_one_of_them_must_wait_for() ->
         assert late.left_out == () and [v and v.value for v in late.versions] == [b"0", b"1", b"0", b"1"]
 
 
+def test_read_for_several_readers_stops_where_it_gets_too_large() -> None:
+    with group(read_max_bytes=250) as world:
+        keys = tuple(b"k%d" % n for n in range(5))
+        put(world, "a", "t0", dict.fromkeys(keys[:4], b"x" * 100))
+        answer = world.get("a", Read(0, keys, apart=True))
+        assert isinstance(answer, ReadReply) and (len(answer.versions), answer.left_out) == (3, (3, 4))
+
+
 def test_read_that_waits_too_long_is_told_so() -> None:
     with group() as world:
         world.get("a", prepare(far("t1"), {b"k": b"1"}))
