@@ -39,6 +39,7 @@ FOR_TESTS = ("spanstore/testing/", "f1server/testing/", "f1server/schemachange/m
 
 # Tests that need what a machine may lack. They say what it is when they are skipped.
 MAY_SKIP: Mapping[str, str] = {
+    "tests/integration/test_bench_peers.py": "etcd and PostgreSQL may not be installed",
     "tests/integration/test_compose.py": "network namespaces need root",
     "tests/integration/test_disk.py": "mounting small file systems needs root",
 }

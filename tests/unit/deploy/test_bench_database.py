@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
-from f1deploy.bench.database.clients import BATCH, ROWS, F1Client, item, line
+from f1deploy.bench.database import systems
+from f1deploy.bench.database.clients import ACCOUNTS, BATCH, ROWS, START_BALANCE, F1Client, item, line
 from f1deploy.bench.database.figures import Figure, Round, figure
 from f1deploy.bench.database.first import first_version
 from f1deploy.bench.database.lines import ddl, postgres_ddl
@@ -237,6 +238,41 @@ def test_the_plot_is_well_formed_and_shows_every_measurement() -> None:
 
 def _latency() -> Figure:
     return figure("not a rate", 1, "ms, p50", [one_round(1)], None)
+
+
+@pytest.mark.parametrize(
+    ("balances", "wrong"),
+    [
+        ([START_BALANCE + 5, START_BALANCE - 5], None),
+        ([START_BALANCE + 5, START_BALANCE - 4], "hold 2000001 after"),
+        ([START_BALANCE, START_BALANCE], "no account has changed"),
+    ],
+)
+def test_transfers_must_move_money_and_lose_none(
+    balances: list[int], wrong: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accounts:
+        """A connection and a transaction in one: two accounts as given, all others as they were."""
+
+        def __enter__(self) -> "Accounts":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def transaction(self, kind: str) -> "Accounts":
+            return self
+
+        def read(self, table: str) -> list[dict[str, int]]:
+            rest = [START_BALANCE] * (ACCOUNTS - 1)
+            return [{"Balance": held} for held in (*rest, balances[table == "Account2"])]
+
+    monkeypatch.setattr("f1.connect", lambda *_, **__: Accounts())
+    if wrong is None:
+        systems.check_accounts("here")
+        return
+    with pytest.raises(F1Error, match=wrong) as caught:
+        systems.check_accounts("here")
+    assert caught.value.code is Code.DATA_CORRUPTION
 
 
 def test_a_first_version_is_a_checkout(tmp_path: Path) -> None:

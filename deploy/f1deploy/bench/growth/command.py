@@ -54,17 +54,20 @@ def command(
     if svg is not None and not svg.is_dir():
         raise F1Error(Code.NOT_FOUND, f"--svg takes a folder that is there, not {svg}")
     options = Options(seconds, rounds, processes, most_rows, most_groups)
-    with told("starting") as say:
-        curves = [CURVES[name](options, say) for name in names]
-    fits = [fit_of(curve, line) for curve in curves for line in curve.lines]
-    report = Report(machine(), [row for curve in curves for row in rows_of(curve)], fits)
-    if svg is not None:
-        for curve in curves:
-            (svg / f"growth-{curve.name}.svg").write_text(drawn(report.machine, curve), encoding="utf-8")
+    report = Report(machine(), [], [])
+    for name in names:
+        with told("starting") as say:
+            curve = CURVES[name](options, say)
+        fits = [fit_of(curve, line) for line in curve.lines]
+        report.rows.extend(rows_of(curve))
+        report.fits.extend(fits)
+        # At once: what a later curve runs into takes nothing away from this one.
+        if svg is not None:
+            (svg / f"growth-{name}.svg").write_text(drawn(report.machine, curve), encoding="utf-8")
+        if form is Format.table:
+            show(report.machine, curve, fits)
     if form is Format.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
-    else:
-        show(report.machine, curves, fits)
 
 
 def parse_curves(text: str) -> list[str]:

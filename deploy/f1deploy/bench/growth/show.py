@@ -11,27 +11,23 @@ from spanstore.tools.show import wide_console
 __all__ = ["drawn", "show"]
 
 
-def show(machine: str, curves: Sequence[Curve], fits: Sequence[Fit]) -> None:
-    """Print each curve's points, and what they say."""
+def show(machine: str, curve: Curve, fits: Sequence[Fit]) -> None:
+    """Print a curve's points, and what they say."""
     console = wide_console()
-    console.print(machine, style="dim", highlight=False)
-    for curve in curves:
-        console.print(f"{curve.title}. {curve.ran}", highlight=False, markup=False, style="bold")
-        table = Table(box=None, pad_edge=False)
-        table.add_column("cost")
-        table.add_column("unit")
-        for place in curve.lines[0].places:
-            table.add_column(f"{place.x:,.0f}", justify="right", no_wrap=True)
-        table.add_column("exponent", justify="right", no_wrap=True)
-        exponents = {fit.work: fit.exponent for fit in fits if fit.curve == curve.name}
-        for line in curve.lines:
-            cells = [short(place.median) for place in line.places]
-            table.add_row(line.name, line.unit, *cells, f"{exponents[line.name]:.2f}")
-        console.print(table)
-        for fit in fits:
-            if fit.curve == curve.name:
-                console.print(f"{fit.statement}.", highlight=False, markup=False, style="" if fit.met else "red")
-        console.print()
+    console.print(f"{curve.title}. {curve.ran}; {machine}", highlight=False, markup=False, style="bold")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("cost")
+    table.add_column("unit")
+    for place in curve.lines[0].places:
+        table.add_column(f"{place.x:,.0f}", justify="right", no_wrap=True)
+    table.add_column("exponent", justify="right", no_wrap=True)
+    for line, fit in zip(curve.lines, fits, strict=True):
+        cells = [short(place.median) for place in line.places]
+        table.add_row(line.name, line.unit, *cells, f"{fit.exponent:.2f}")
+    console.print(table)
+    for fit in fits:
+        console.print(f"{fit.statement}.", highlight=False, markup=False, style="" if fit.met else "red")
+    console.print()
 
 
 def drawn(machine: str, curve: Curve) -> str:
