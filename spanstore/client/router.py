@@ -37,7 +37,7 @@ _NEAR_S = 0.3
 _SHUN_S = 2.0
 """For how long a replica that took longer is not asked again."""
 _DOUBT_S = 1.0
-"""Who has not answered for so long may be cut off, and is asked last until it answers."""
+"""Who has not answered for so long may be cut off, and is asked last until it answers; so is who broke a stream off."""
 _LIFE_S = 0.3
 """How long a server that is in doubt may take to give a sign of life."""
 _LONGEST_MS = (1 << 31) - 1
@@ -389,7 +389,7 @@ class Router:
         try:
             response = await self._stream(address).call(request, timeout_s)
         except F1Error as error:
-            if error.code is Code.DEADLINE_EXCEEDED and timeout_s >= _DOUBT_S:
+            if error.code is Code.UNAVAILABLE or (error.code is Code.DEADLINE_EXCEEDED and timeout_s >= _DOUBT_S):
                 self._doubted.add(address)
             raise
         self._doubted.discard(address)

@@ -133,6 +133,33 @@ def test_leader_that_is_cut_off_is_not_asked_again_because_its_followers_still_n
     route(script, main)
 
 
+@pytest.mark.parametrize("elected_s", [1.0, 4.0, 9.0])
+def test_leader_whose_machine_is_gone_is_given_up_with_its_connection(elected_s: float) -> None:
+    """Nobody says that it is gone: the connection breaks when its keepalive is not answered, and no new one is made."""
+
+    def script(server: str, request: pb.Request) -> Answer:
+        if server == "s1":
+            return LOST
+        if asyncio.get_running_loop().time() - began_s[0] < elected_s:
+            return not_leader("s1")
+        return committed(7) if server == "s2" else not_leader("s2")
+
+    began_s = [0.0]
+
+    async def main(router: Router, tier: Tier) -> None:
+        loop = asyncio.get_running_loop()
+        await router.range_map()
+        with pytest.raises(F1Error):
+            await router.send(1, ping, 0.1)  # the connection is made
+        tier.world.config.net.keepalive_us = 900_000  # sooner than an attempt is given up
+        tier.world.crash("s1", silent=True)
+        began_s[0] = loop.time()
+        assert (await router.send(1, ping, 20.0)).commit.ts == 7
+        assert loop.time() - began_s[0] < max(elected_s, tier.world.config.net.keepalive_us / 1e6) + 0.8
+
+    route(script, main)
+
+
 def test_leader_that_takes_long_is_asked_again() -> None:
     """It answers other requests: it is not cut off, and the copy joins what it works on."""
 
