@@ -13,7 +13,7 @@ from f1deploy.bench.local import local_cluster
 __all__ = ["measure"]
 
 _COUNTS = (1, 4, 16, 64)
-_SETTLE_S = 5.0
+_SETTLE_S = 15.0
 _SETTINGS = "three spanservers, one f1server"
 
 
