@@ -50,6 +50,7 @@ _FIRST_ID = 1
 _ATTEMPTS = 40
 _PAST_SCHEMAS = 20
 _PATIENCE_S = 10.0
+_LEASE_S = 5.0
 
 _VERSION, _ADDRESS, _LEASE_US, _OLD_VERSION, _OLD_UNTIL = 1, 2, 3, 4, 5
 
@@ -289,8 +290,9 @@ class SchemaStore:
         ``known``: the timestamps of the server's rows by place, as they were read or written last. What another process
         of its name has written since is not written over: nobody else knows what that may still commit.
 
-        Each place gets ``patience_s`` to answer, the meta group once more if none does. A try whose outcome is not
-        known may still leave its row: that makes somebody wait for a lease that nobody uses, and nothing worse.
+        The next place is tried when one has not answered for ``patience_s``, the meta group once more if all are away.
+        A try whose outcome is not known may still leave its row: that makes somebody wait for a lease that nobody uses,
+        and nothing worse.
         Raises F1Error ABORTED if the schema, the database or the server's row changed: read them again.
         """
         cells: dict[int, Cell] = {
@@ -301,23 +303,59 @@ class SchemaStore:
             _OLD_UNTIL: lease.old_until,
         }
         value = encode_row(cells)
-        for place in PLACES:
-            try:
-                # A commit without an answer asks what became of it, for longer than there is time here.
-                async with asyncio.timeout(patience_s):
-                    ts = await self._write_lease_at(place, stored, lease.server, value, known, patience_s)
-            except TimeoutError:
-                continue
-            except F1Error as error:
-                if error.code is Code.ABORTED and place != SYSTEM_TABLE:
-                    if (await self._load_at(place, stored.schema.database, patience_s)).schema_ts:
-                        raise
-                elif error.code not in _AWAY and not error.ambiguous:
-                    raise
-            else:
-                return replace(lease, place=place, ts=ts)
-        ts = await self._write_lease_at(SYSTEM_TABLE, stored, lease.server, value, known, 5.0)
-        return replace(lease, place=SYSTEM_TABLE, ts=ts)
+        tries: dict[asyncio.Task[int], int] = {}
+
+        def begin(place: int) -> None:
+            write = self._write_lease_at(place, stored, lease.server, value, known, _LEASE_S)
+            tries[asyncio.ensure_future(write)] = place
+
+        try:
+            for place in PLACES:
+                begin(place)
+                done = await self._lease_written(tries, stored, patience_s)
+                if done is not None:
+                    return replace(lease, place=done[0], ts=done[1])
+            if not tries:
+                begin(SYSTEM_TABLE)
+            # No second try while the first is under way: its row would refuse it, each time where commits are slow.
+            done = await self._lease_written(tries, stored, _LEASE_S)
+        finally:
+            for task in tries:
+                if not task.cancel():
+                    task.exception()  # seen: it is of no interest
+        if done is None:
+            raise F1Error(Code.DEADLINE_EXCEEDED, "the lease could not be written in time")
+        return replace(lease, place=done[0], ts=done[1])
+
+    async def _lease_written(
+        self, tries: dict[asyncio.Task[int], int], stored: Stored, within_s: float
+    ) -> tuple[int, int] | None:
+        """Return place and timestamp of the first row that is written; None: there is none ``within_s``.
+
+        Those that have ended are taken from ``tries``. Raises why one was refused, once none is under way any more: who
+        reads the rows after that finds what came of all of them.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        refused: F1Error | None = None
+        while tries and (left_s := end_s - loop.time()) > 0:
+            done, _ = await asyncio.wait(tries, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                place = tries.pop(task)
+                try:
+                    return place, task.result()
+                except F1Error as error:
+                    if refused is None and await self._is_refusal(error, place, stored):
+                        refused, end_s = error, loop.time() + _LEASE_S
+        if refused is not None:
+            raise refused
+        return None
+
+    async def _is_refusal(self, error: F1Error, place: int, stored: Stored) -> bool:
+        """Tell whether a lease cannot be written anywhere, or only not at this place."""
+        if error.code is Code.ABORTED and place != SYSTEM_TABLE:
+            return bool((await self._load_at(place, stored.schema.database, _LEASE_S)).schema_ts)
+        return error.code not in _AWAY and not error.ambiguous
 
     async def _write_lease_at(
         self, place: int, stored: Stored, server: str, value: bytes, known: Mapping[int, int], timeout_s: float

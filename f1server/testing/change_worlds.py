@@ -307,7 +307,10 @@ class _Play:
             await conn.insert("Root", [{"A": a} for a in range(2)])
             await conn.insert("Mid", [{"A": a, "B": 1} for a in range(2)])
         else:
-            await conn.insert("Above", [{"A": a} for a in range(100, 1_000)])
+            # Few: walks go over them, too, when R is below them.
+            own = (number for writer in self._writers for number in writer.numbers)
+            rest = (*range(STATIC, STATIC + 4), *range(SHARED, SHARED + 22), COUNTER)
+            await conn.insert("Above", [{"A": a} for a in (*own, *rest)])
         for number in (*range(STATIC, STATIC + 4), COUNTER):
             await conn.insert("R", self._layout.key(number) | self._writers[0].fresh(number, naughty=False))
         for writer in self._writers:

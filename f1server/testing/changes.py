@@ -213,6 +213,11 @@ class Writer:
         """Increments of the counter that were acknowledged, and others that may have happened."""
         self.perhaps = 0
 
+    @property
+    def numbers(self) -> range:
+        """Of the rows that they may write alone."""
+        return range(self._base, self._base + 7)
+
     def fresh(self, number: int, *, naughty: bool = True) -> dict[str, Any]:
         """Make the values of a row."""
         values: dict[str, Any] = {"V": self._rng.randrange(10), "U": number, "N": 0, "S": "short"}
@@ -230,7 +235,7 @@ class Writer:
     async def run(self, conn: f1.aio.Connection, ended: asyncio.Event) -> None:
         """Insert, update, delete and count, until it has ended. Raises INTERNAL; other errors are part of the game."""
         while not ended.is_set():
-            number = self._base + self._rng.randrange(7)
+            number = self._rng.choice(self.numbers)
             try:
                 await self._once(conn, number)
             except F1Error as error:

@@ -74,6 +74,27 @@ def test_a_lease_lasts_and_is_renewed():
     sim(main)
 
 
+def test_commits_that_take_longer_than_a_copy_is_waited_for_give_a_lease_all_the_same(monkeypatch):
+    """What a try of its own has left refuses no server: where storage is slow none would ever be ready."""
+    write = SchemaStore._write_lease_at
+
+    async def slowly(*args):
+        ts = await write(*args)
+        await asyncio.sleep(0.2 * LEASE_US / 1e6)
+        return ts
+
+    async def main(cluster):
+        a = cluster.server("a")
+        monkeypatch.setattr(SchemaStore, "_write_lease_at", slowly)
+        for _ in range(20):
+            assert (await a.leases.current("default")).lease_end > cluster.storage.true_us()
+            await asyncio.sleep(0.3)
+        await a.ddl(T)
+        assert (await a.leases.current("default")).schema.version == 2
+
+    sim(main)
+
+
 def test_unused_leases_lapse_and_come_back():
     async def main(cluster):
         a = cluster.server("a")
