@@ -94,7 +94,7 @@ def draw(seed: int) -> ChangeScenario:
     """Draw the scenario of a seed."""
     rng = random.Random(f"{seed}/changes/draw")
     chosen = rng.sample(_FAULTS, rng.randint(0, 3))
-    return ChangeScenario(
+    drawn = ChangeScenario(
         seed=seed,
         layout=rng.choice(tuple(LAYOUTS)),
         f1servers=rng.choice((2, 3, 3)),
@@ -109,6 +109,8 @@ def draw(seed: int) -> ChangeScenario:
         fault_interval_us=rng.choice((700_000, 2_000_000)),
         fault_duration_us=rng.choice((200_000, 1_000_000, 3_000_000)),
     )
+    # A lease is written by a commit, which waits for twice the bound: of a shorter one nothing is left to work under.
+    return drawn.with_(lease_ms=max(drawn.lease_ms, drawn.clock_bound_us // 200))
 
 
 class ChangeStats(msgspec.Struct, frozen=True):
