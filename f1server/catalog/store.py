@@ -264,17 +264,21 @@ class SchemaStore:
     async def leases_that_answer(
         self, database: str, server: str, patience_s: float
     ) -> tuple[list[LeaseRow], set[int]]:
-        """Return the same at the places that answer within ``patience_s`` each, and these places."""
+        """Return the same at the places that answer within ``patience_s`` each, and these places.
+
+        If none does, as where storage is slow, they are asked once more, for longer.
+        """
         found: list[LeaseRow] = []
         answered: set[int] = set()
-        for place in PLACES:
-            try:
-                found += await self._leases_at((place,), database, server, patience_s)
-            except F1Error as error:
-                if error.code not in _AWAY:
-                    raise
-            else:
-                answered.add(place)
+        for within_s in (patience_s, _LEASE_S):
+            for place in PLACES if not answered else ():
+                try:
+                    found += await self._leases_at((place,), database, server, within_s)
+                except F1Error as error:
+                    if error.code not in _AWAY:
+                        raise
+                else:
+                    answered.add(place)
         return found, answered
 
     async def _leases_at(self, places: Sequence[int], database: str, server: str, timeout_s: float) -> list[LeaseRow]:
