@@ -46,20 +46,14 @@ ANYWHERE = Policy()
 def check_policy(policy: Policy, zones: Iterable[str], voters: int = 0) -> None:
     """Refuse a policy that no group of the cluster can meet. ``zones``: that of each server.
 
-    ``voters``: how many the group has that it is for, 0 if it is for a table. Raises INVALID_ARGUMENT.
+    ``voters``: how many the group has that it is for, 0 if it is for a table. Raises INVALID_ARGUMENT, and
+    FAILED_PRECONDITION while a zone has fewer servers than are to have voters.
     """
     known = Counter(zones)
     unknown = sorted({*policy.zones, *filter(None, (policy.leader_zone,))} - known.keys())
     if unknown:
         have = ", ".join(sorted(known))
         raise F1Error(Code.INVALID_ARGUMENT, f"no server is in zone {', '.join(unknown)}; there are {have}")
-    for zone, wanted in sorted(Counter(policy.zones).items()):
-        if wanted > known[zone]:
-            servers = "1 server" if known[zone] == 1 else f"{known[zone]} servers"
-            text = (
-                f"{wanted} voters are to be in zone {zone}, which has {servers}: no server has two replicas of a group"
-            )
-            raise F1Error(Code.INVALID_ARGUMENT, text)
     if policy.zones and policy.leader_zone and policy.leader_zone not in policy.zones:
         text = f"no voter would lie in the leader zone {policy.leader_zone}: name it among the zones"
         raise F1Error(Code.INVALID_ARGUMENT, text)
@@ -68,6 +62,11 @@ def check_policy(policy: Policy, zones: Iterable[str], voters: int = 0) -> None:
         raise F1Error(Code.INVALID_ARGUMENT, text)
     if policy.zones and len(policy.zones) % 2 == 0:
         raise F1Error(Code.INVALID_ARGUMENT, "a group has 1, 3 or 5 voters: name that many zones")
+    for zone, wanted in sorted(Counter(policy.zones).items()):
+        if wanted > known[zone]:
+            servers = "1 server" if known[zone] == 1 else f"{known[zone]} servers"
+            text = f"{wanted} voters are to be in zone {zone}, which has {servers}"
+            raise F1Error(Code.FAILED_PRECONDITION, f"{text}: no server has two replicas of a group; add servers there")
 
 
 def table_policy_key(table: int) -> bytes:

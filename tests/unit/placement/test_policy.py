@@ -33,8 +33,6 @@ def test_a_group_is_a_place_for_a_table_with_the_same_zones_in_any_order() -> No
     [
         (Policy(("a", "b", "z"), ""), 3, "no server is in zone z; there are a, b"),
         (Policy((), "z"), 3, "no server is in zone z"),
-        (Policy(("a", "a", "b"), ""), 3, "2 voters are to be in zone a, which has 1 server:"),
-        (Policy(("b", "b", "b"), ""), 0, "3 voters are to be in zone b, which has 2 servers:"),
         (Policy(("a",), "b"), 3, "no voter would lie in the leader zone b"),
         (Policy(("a", "b", "b"), "b"), 5, "the group has 5 voters"),
         (Policy(("a", "b"), ""), 0, "1, 3 or 5 voters"),
@@ -44,6 +42,22 @@ def test_what_no_group_can_meet_is_refused(policy: Policy, voters: int, text: st
     with pytest.raises(F1Error, match=text) as caught:
         check_policy(policy, ["a", "b", "b"], voters)
     assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("policy", "voters", "text"),
+    [
+        (Policy(("a", "a", "b"), ""), 3, "2 voters are to be in zone a, which has 1 server:"),
+        (Policy(("b", "b", "b"), ""), 0, "3 voters are to be in zone b, which has 2 servers:"),
+    ],
+)
+def test_what_takes_more_servers_in_a_zone_is_refused_until_they_are_there(
+    policy: Policy, voters: int, text: str
+) -> None:
+    with pytest.raises(F1Error, match=text) as caught:
+        check_policy(policy, ["a", "b", "b"], voters)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    check_policy(policy, ["a", "b", "b", "a", "b"], voters)
 
 
 def test_rows_are_read_back() -> None:
