@@ -25,6 +25,9 @@ from spanstore.paxos.replica import Replica
 from spanstore.txn.locks import LockMode, LockTable
 from spanstore.txn.spans import Span
 
+APART_BYTES = 256 << 10
+"""Rows that are read for several readers at once: nobody waits long for what another one asked for."""
+
 
 class LeaderReads:
     """Reads of one leader's term: those that can be answered are, the others wait for the next view."""
@@ -78,14 +81,18 @@ class LeaderReads:
         check_readable(ts, self._state.collected.mark_ts, self._state.group)
         versions: list[Version | None] = []
         left_out: list[int] = []
-        size = 0
+        room = min(APART_BYTES, self._config.read_max_bytes)
         for position, key in enumerate(request.keys):
-            if size >= self._config.read_max_bytes or self._undecided_below([Span(key)], ts) is not None:
+            if room <= 0 or self._undecided_below([Span(key)], ts) is not None:
                 left_out.append(position)
                 continue
             version = read_version(view, self._state.group, key, ts)
+            size = len(version.value or b"") if version is not None else 0
+            if size > room and versions:
+                left_out.append(position)  # smaller ones may fit
+                continue
             versions.append(version)
-            size += len(version.value or b"") if version is not None else 0
+            room -= size
         return ReadReply(ts, versions, left_out=tuple(left_out))
 
     def take_waiting(self) -> list[Ticket]:

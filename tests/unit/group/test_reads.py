@@ -109,9 +109,14 @@ def test_read_for_several_readers_leaves_out_what_one_of_them_must_wait_for() ->
 def test_read_for_several_readers_stops_where_it_gets_too_large() -> None:
     with group(read_max_bytes=250) as world:
         keys = tuple(b"k%d" % n for n in range(5))
-        put(world, "a", "t0", dict.fromkeys(keys[:4], b"x" * 100))
+        sizes = (100, 200, 100, 50, 0)
+        put(world, "a", "t0", {key: b"x" * size for key, size in zip(keys, sizes, strict=True) if size})
         answer = world.get("a", Read(0, keys, apart=True))
-        assert isinstance(answer, ReadReply) and (len(answer.versions), answer.left_out) == (3, (3, 4))
+        assert isinstance(answer, ReadReply)
+        # The second does not fit, smaller ones after it do, and then there is room for nothing, not even for the last.
+        assert ([v and len(v.value or b"") for v in answer.versions], answer.left_out) == ([100, 100, 50], (1, 4))
+        large = world.get("a", Read(0, (keys[1],), apart=True))  # by itself, whatever its size
+        assert isinstance(large, ReadReply) and large.left_out == ()
 
 
 def test_read_that_waits_too_long_is_told_so() -> None:
