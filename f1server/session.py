@@ -231,7 +231,7 @@ class Frontend:
         """Tell whether this is a strong read of one row outside of a transaction, in the form that its table has."""
         if request.timestamp or request.txn.ByteSize() or len(reads) != 1 or not nosql.is_point(reads[0]):
             return False
-        return schema.indexes_since <= self._client.strong_timestamp()
+        return not schema.indexes_since or schema.indexes_since <= self._client.strong_timestamp()
 
     async def read_timestamp(self, kind: int) -> int:
         """Return the timestamp for a transaction that has none yet."""

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from f1.metadata import Metadata
 from f1.servers import Resend, Server, Servers, ends_within
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, check
 from f1common.ids import new_id
 from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
@@ -112,6 +112,7 @@ class Session:
             return request
 
         response, _ = await self._send(make, deadline, Resend.ALWAYS, server)
+        check(len(response.read.results) == len(read.reads), "a server answers every read of a request")
         return response.read
 
     # ------------------------------------------------------------------------------------------------ commits

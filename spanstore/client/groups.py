@@ -150,8 +150,12 @@ class GroupAdmin:
 
     async def _note_joining(self, group: int, server: str, instead_of: str) -> None:
         await self._check_may_join(server)
+        end = asyncio.get_running_loop().time() + self._timeout_s
+        # Somebody else may note something meanwhile, perhaps that it is at work on the same.
         while not await self._noted_joining(group, server, instead_of):
-            pass  # somebody else noted something meanwhile, perhaps that it is at work on the same
+            if asyncio.get_running_loop().time() >= end:
+                text = f"others keep changing whether {server} joins group {group}; run the command again"
+                raise F1Error(Code.ABORTED, text)
 
     async def _noted_joining(self, group: int, server: str, instead_of: str) -> bool:
         key = joining_key(group, server)

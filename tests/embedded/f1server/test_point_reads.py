@@ -11,10 +11,13 @@ import pytest
 
 from f1.nosql import Read, table_read
 from f1.results import dicts_of
+from f1.servers import Resend
+from f1.session import Session
 from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import spanstore_pb2 as pb_span
+from f1common.rpc.deadlines import Deadline
 from f1server.rows.keys import row_key
 from f1server.testing.database import Database, with_database
 from f1server.txn import together
@@ -64,7 +67,12 @@ def test_few_rows_are_what_they_are_in_an_arrow_stream() -> None:
             assert [[(n, type(v), repr(v)) for n, v in row.items()] for row in few] == [
                 [(n, type(v), repr(v)) for n, v in row.items()] for row in arrow
             ]
-        assert len((await _both(db, Read("P")))[0]) == 3
+        everything, _ = await _both(db, Read("P"))
+        assert len(everything) == 3
+        # Its key is given back as a scan gives it, however it was asked for: 0.0 and 1.5.
+        point, _ = await _both(db, Read("P", [(-0.0, Decimal("1.50"), "a")]))
+        (scanned,) = (row for row in everything if row["S"] == "a")
+        assert repr(point[0]) == repr(scanned)
         assert await _both(db, Read("P", [(7.0, 7, "")])) == ([], [])
 
     with_database(body, *DDL)
@@ -81,6 +89,38 @@ def test_many_rows_come_as_an_arrow_stream() -> None:
             assert [row["V"] for row in dicts_of(reply.results[0], session)] == list(range(count))
 
     with_database(body, *DDL)
+
+
+def test_timestamp_is_that_of_the_read_and_within_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("A", {"Id": 1, "V": 1})
+        conn = await db.at(0)
+        session = conn.session
+        read = pb.Read(reads=[table_read(await session.metadata(), Read("A", [1]))])
+        select = pb.Execute(sql="SELECT V FROM A WHERE Id = 1")
+        at = [0]
+
+        async def answer(key: bytes) -> tuple[int, None]:
+            return at[0], None
+
+        runner = db.process()._sql
+        monkeypatch.setattr(runner.together, "read", answer)
+        at[0] = session.servers.now_us() + 1_234
+        assert (await session.read(read, session.deadline())).read_ts == at[0]
+        reply, _ = await session.execute(select, session.deadline(), Resend.ALWAYS)
+        assert reply.read_ts == at[0]
+        # What the schema promises holds as long as the lease: a server that stood still may not answer.
+        at[0] += 3_600_000_000
+        for asked in (session.read(read, Deadline.after(1.0)), _execute(session, select)):
+            with pytest.raises(F1Error) as caught:
+                await asked
+            assert caught.value.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+
+    with_database(body, *DDL, f1servers=1)
+
+
+async def _execute(session: Session, select: pb.Execute) -> object:
+    return await session.execute(select, Deadline.after(1.0), Resend.ALWAYS)
 
 
 def test_bad_keys_and_names_are_told() -> None:

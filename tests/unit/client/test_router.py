@@ -7,7 +7,7 @@ import pytest
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.router import Router, Sent
-from tests.unit.client.fakes import LOST, SERVERS, Answer, Tier, committed, error, not_leader, route
+from tests.unit.client.fakes import LOST, SERVERS, Answer, Script, Tier, committed, error, not_leader, route
 
 
 def ping() -> pb.Request:
@@ -103,9 +103,8 @@ def test_lost_answer_is_asked_for_elsewhere_and_counted() -> None:
     route(script, main)
 
 
-def test_leader_that_is_cut_off_is_not_asked_again_because_its_followers_still_name_it() -> None:
-    """They do until another one is elected; a second attempt at the old one would outlast the election."""
-    elected_s = 2.5
+def replaced_by_s2(began_s: list[float], elected_s: float) -> Script:
+    """s1 leads and says nothing; the others name it until they elect s2, so long after ``began_s``."""
 
     def script(server: str, request: pb.Request) -> Answer:
         if server == "s1":
@@ -113,6 +112,13 @@ def test_leader_that_is_cut_off_is_not_asked_again_because_its_followers_still_n
         if asyncio.get_running_loop().time() - began_s[0] < elected_s:
             return not_leader("s1")
         return committed(7) if server == "s2" else not_leader("s2")
+
+    return script
+
+
+def test_leader_that_is_cut_off_is_not_asked_again_because_its_followers_still_name_it() -> None:
+    """They do until another one is elected; a second attempt at the old one would outlast the election."""
+    elected_s = 2.5
 
     began_s = [0.0]
 
@@ -130,19 +136,12 @@ def test_leader_that_is_cut_off_is_not_asked_again_because_its_followers_still_n
         assert (await router.send(1, ping, 10.0)).commit.ts == 7
         assert loop.time() - before_s < 0.5 and tier.log.count(("s1", 1, "commit")) == 1
 
-    route(script, main)
+    route(replaced_by_s2(began_s, elected_s), main)
 
 
 @pytest.mark.parametrize("elected_s", [1.0, 4.0, 9.0])
 def test_leader_whose_machine_is_gone_is_given_up_with_its_connection(elected_s: float) -> None:
     """Nobody says that it is gone: the connection breaks when its keepalive is not answered, and no new one is made."""
-
-    def script(server: str, request: pb.Request) -> Answer:
-        if server == "s1":
-            return LOST
-        if asyncio.get_running_loop().time() - began_s[0] < elected_s:
-            return not_leader("s1")
-        return committed(7) if server == "s2" else not_leader("s2")
 
     began_s = [0.0]
 
@@ -157,7 +156,7 @@ def test_leader_whose_machine_is_gone_is_given_up_with_its_connection(elected_s:
         assert (await router.send(1, ping, 20.0)).commit.ts == 7
         assert loop.time() - began_s[0] < max(elected_s, tier.world.config.net.keepalive_us / 1e6) + 0.8
 
-    route(script, main)
+    route(replaced_by_s2(began_s, elected_s), main)
 
 
 def test_leader_that_takes_long_is_asked_again() -> None:
