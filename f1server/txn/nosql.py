@@ -15,7 +15,6 @@ from f1server.catalog.schema import Column, Index, Schema, Table
 from f1server.rows.arrow import to_arrow
 from f1server.rows.coerce import coerce_column
 from f1server.rows.keys import decode_key, index_prefix, index_span, row_key, row_prefix, row_span, table_span
-from f1server.rows.layout import layout
 from f1server.rows.rowcodec import decode_row_value
 from f1server.rows.values import Value
 from f1server.txn.reader import FoundRow, ReadRow, RowReader, Span
@@ -94,7 +93,7 @@ async def read_point(schema: Schema, wanted: TableRead, read_row: ReadRow) -> tu
     timestamp, version = await read_row(key)
     if version is None or version.value is None:
         return timestamp, TableRows(columns, ())
-    row = decode_row_value(table, layout(schema, table).canonical(tuple(values)), version.value)
+    row = decode_row_value(table, values, version.value)  # a decoded key is canonical already
     return timestamp, TableRows(columns, (FoundRow(key, row),))
 
 

@@ -48,10 +48,20 @@ class PooledScan:
         self._first = True
         self.owed = _CREDITS
         """Chunks that the worker may send and has not sent."""
-        self.told = False
-        """Whether it has sent the schema."""
+        self._told = False
+        self._over = False
+        """Whether the worker has sent the end, which may not have been taken yet."""
         self.arrived: asyncio.Queue[Chunk | F1Error] = asyncio.Queue()
         """No longer than the credits, two ends and the schema."""
+
+    def take(self, message: Chunk | Failed) -> None:
+        """Take what the worker has sent. The schema, which comes first, takes no credit; after the end none is used."""
+        if isinstance(message, Failed) or message.last:
+            self._over, self.owed = True, 0
+        else:
+            self.owed -= self._told
+        self._told = True
+        self.arrived.put_nowait(message.error() if isinstance(message, Failed) else message)
 
     async def next(self) -> Chunk:
         """Return the next chunk. Raises what ended the scan; UNAVAILABLE if the worker died."""
@@ -62,8 +72,9 @@ class PooledScan:
         if item.last:
             self._ended = True
         elif not self._first:
-            self._worker.expect()
-            self.owed += 1
+            if not self._over:
+                self._worker.expect()
+                self.owed += 1
             self._worker.send(Credit(self._number, 1))
         self._first = False
         return item
@@ -132,10 +143,7 @@ class _Worker:
                     continue
                 scan = self.scans.get(message.scan)
                 if scan is not None:
-                    # The schema, which comes first, takes no credit.
-                    scan.owed -= scan.told
-                    scan.told = True
-                    scan.arrived.put_nowait(message.error() if isinstance(message, Failed) else message)
+                    scan.take(message)
         except (asyncio.IncompleteReadError, OSError):
             pass  # the process ended
         finally:

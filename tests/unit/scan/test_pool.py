@@ -166,6 +166,17 @@ def test_a_process_that_waits_for_a_slow_reader_does_not_stand_still(
         assert not worker.suspected
         chunks += await all_of(slow)
         assert len(chunks) == ROWS + 2
+        # What has ended is owed nothing, also while nobody takes its end.
+        done = await pool.open(plan(batch_rows=40))
+        while done.arrived.qsize() < 4:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.5)
+        assert not worker.suspected
+        for _ in range(2):
+            await done.next()
+        await asyncio.sleep(1.5)
+        assert pool._workers == [worker] and not worker.suspected
+        await all_of(done)
         await asyncio.sleep(1.0)  # with nothing to do
         assert pool._workers == [worker] and not worker.suspected
 
