@@ -5,6 +5,7 @@ A read at t waits for undecided transactions that hold write locks on what it re
 then says for whom.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -17,6 +18,7 @@ from spanstore.group.garbage import check_readable
 from spanstore.group.move_requests import Export
 from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.requests import Read, ReadReply, Settle
+from spanstore.group.room import Room
 from spanstore.group.state import ReplicatedState
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle
@@ -43,6 +45,7 @@ class LeaderReads:
         oracle: TimestampOracle,
         undecided: LeaderSafeTime,
         locks: LockTable,
+        room: Room,
     ) -> None:
         self._term = term
         self._replica = replica
@@ -52,6 +55,7 @@ class LeaderReads:
         self._oracle = oracle
         self._undecided = undecided
         self._locks = locks
+        self._room = room
         self._waiting: list[Ticket] = []
 
     def read(self, ticket: Ticket, view: Reader, now: Now) -> None:
@@ -74,6 +78,7 @@ class LeaderReads:
             self._waiting.append(ticket)
             return
         answer = reads.answer(view, self._state, request, ts, self._config)
+        self._room.take(reads.size_of(answer))
         self._out.send_leased(ticket.reply, answer, self._term, ts)
 
     def _answer_apart(self, view: Reader, request: Read, ts: int) -> ReadReply:
@@ -94,6 +99,14 @@ class LeaderReads:
             versions.append(version)
             room -= size
         return ReadReply(ts, versions, left_out=tuple(left_out))
+
+    def go_on(self, handle: Callable[[Ticket], None]) -> None:
+        """Have those that wait looked at again, as many as there is room for in this turn."""
+        waiting, looked_at = self.take_waiting(), 0
+        while looked_at < len(waiting) and self._room.is_left():
+            handle(waiting[looked_at])
+            looked_at += 1
+        self._waiting = waiting[looked_at:] + self._waiting
 
     def take_waiting(self) -> list[Ticket]:
         """Return those that wait, who wait no more."""

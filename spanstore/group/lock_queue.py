@@ -138,13 +138,16 @@ class LockQueue:
                     # It was not idle while it waited.
                     self._active[parked.txn] = (self.boot_us, self._active[parked.txn][1])
 
-    def go_on(self) -> None:
-        """A fresh view is open: let everyone go on who has locks, and let those ask again who were refused."""
-        while self._runnable:
+    def go_on(self, has_room: Callable[[], bool]) -> None:
+        """A fresh view is open: let those go on who have locks, and let those ask again who were refused.
+
+        ``has_room`` tells whether one more may be answered in this turn.
+        """
+        while self._runnable and has_room():
             self._answering_errors(self._go, self._runnable.popleft())
         for parked in sorted(self._refused, key=lambda p: (p.priority_ts, p.txn)):
             # Whoever goes on may kill another that waits.
-            if parked in self._refused:
+            if parked in self._refused and has_room():
                 self._refused.remove(parked)
                 self._answering_errors(self._ask, parked)
 

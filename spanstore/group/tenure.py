@@ -17,7 +17,7 @@ The path of a commit (a prepare goes the same way):
 import heapq
 from typing import cast
 
-from f1common.clock import Now
+from f1common.clock import Now, TTInterval
 from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.engine.base import Reader
 from spanstore.group import reads, storage
@@ -51,6 +51,7 @@ from spanstore.group.requests import (
     Settle,
     TxnWork,
 )
+from spanstore.group.room import Room
 from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.versions import Versions
 from spanstore.mvcc.safetime import LeaderSafeTime
@@ -67,6 +68,7 @@ from spanstore.txn.commands import (
     MoveCommand,
     PrepareCmd,
     RaiseMarkCmd,
+    TxnRef,
     encode_command,
 )
 from spanstore.txn.locks import LockMode, Priority, WaitPolicy
@@ -103,6 +105,7 @@ class Tenure:
         self._again: list[Ticket] = []
         self._inherited_ts = 0
         self._undecided = LeaderSafeTime()
+        self._room = Room(config.turn_max_bytes)
         self._reads = LeaderReads(
             term=term,
             replica=replica,
@@ -112,6 +115,7 @@ class Tenure:
             oracle=self._oracle,
             undecided=self._undecided,
             locks=self._locks,
+            room=self._room,
         )
         self._releases: list[tuple[int, bytes]] = []
         self._prepared_since: dict[bytes, int] = {}
@@ -153,7 +157,8 @@ class Tenure:
         again, self._again = self._again, []
         for ticket in again:
             self.handle(ticket)
-        self._waiting.go_on()
+        self._room.begin_turn()
+        self._waiting.go_on(self._room.is_left)
         self._moves.go_on(now)
         for parked in list(self._waiting.for_ceiling):
             # Whoever goes on may kill another that waits.
@@ -161,8 +166,7 @@ class Tenure:
                 self._waiting.for_ceiling.remove(parked)
                 if not self._overtaken(parked):
                     self._stamp(parked)
-        for ticket in self._reads.take_waiting():
-            self.handle(ticket)
+        self._reads.go_on(self.handle)
 
     def tick(self) -> None:
         """Let go of requests whose caller stopped waiting, and of idle transactions (F1 section 5: ten seconds)."""
@@ -290,14 +294,7 @@ class Tenure:
             # With the same anchor: that was another group's when it was prepared here, and has moved here since.
             code = Code.ABORTED if prepared.txn.anchor == work.txn.anchor else Code.FAILED_PRECONDITION
             raise F1Error(code, "the transaction is prepared here: another group decides about it")
-        verdict = outcomes.judge_attempt(
-            storage.load_outcome(self._view(), self.group, work.txn),
-            work.txn.attempt,
-            work.txn.created_ts,
-            self._time().tt,
-            self._config.outcome_keep_us,
-        )
-        match verdict:
+        match verdict := outcomes.judge_attempt(*self._about(work.txn)):
             case outcomes.AlreadyCommitted():
                 self._out.send_after(ticket.reply, CommitReply(verdict.ts), verdict.ts)
             case outcomes.Fresh():
@@ -312,6 +309,11 @@ class Tenure:
                     Code.FAILED_PRECONDITION,
                     f"attempt {work.txn.attempt} came before the end of the attempt below it was recorded",
                 )
+
+    def _about(self, txn: TxnRef) -> tuple[outcomes.OutcomeRecord | None, int, int, TTInterval, int]:
+        """Return what a coordinator judges an attempt by."""
+        record = storage.load_outcome(self._view(), self.group, txn)
+        return record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us
 
     def _prepare(self, ticket: Ticket, request: Prepare) -> None:
         work = request.work
@@ -329,9 +331,8 @@ class Tenure:
                 self._out.send(ticket.reply, PrepareReply(verdict.prepare_ts))
             case outcomes.FreshPrepare(unresolved=unresolved):
                 if unresolved:
-                    raise F1Error(
-                        Code.ABORTED, f"attempt {unresolved} of this transaction is still prepared here; retry"
-                    )
+                    text = f"attempt {unresolved} of this transaction is still prepared here; retry"
+                    raise F1Error(Code.ABORTED, text)
                 self._lock_for_work(ticket, work, WaitPolicy.PREPARE)
             case outcomes.AlreadyFinished() | outcomes.Stale():
                 raise F1Error(Code.ABORTED, "this attempt was decided before its prepare arrived")
@@ -340,6 +341,7 @@ class Tenure:
 
     def _lock_for_work(self, ticket: Ticket, work: TxnWork, policy: WaitPolicy) -> None:
         txn = work.txn.unique
+        outcomes.check_created(work.txn.created_ts, self._time().tt, self._config.outcome_keep_us)
         self._waiting.refuse_dead(work.txn)
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
             self._kill(txn, "its locks were lost", work.txn.attempt)
@@ -369,15 +371,15 @@ class Tenure:
             raise F1Error(Code.FAILED_PRECONDITION, "a commit was decided for a transaction that never prepared here")
         # Its prepare may still be on the way: remember the abort, so that it is refused.
         self._kill(txn.unique, "it was aborted", txn.attempt)
-        deadline = txn.created_ts + self._config.outcome_keep_us
+        keep_us = self._config.outcome_keep_us
+        deadline = min(txn.created_ts, self._time().tt.latest + keep_us) + keep_us
         self._propose(DecideCmd(txn, None, deadline), [ticket])
 
     def _outcome(self, ticket: Ticket, request: Outcome) -> None:
         txn = request.txn
         if self._flights.wait_for(ticket, txn):
             return
-        record = storage.load_outcome(self._view(), self.group, txn)
-        about = (record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us)
+        about = self._about(txn)
         verdict = outcomes.judge_inquiry(*about) if request.inquiry else outcomes.judge_attempt(*about)
         match verdict:
             case outcomes.AlreadyCommitted():
@@ -393,14 +395,15 @@ class Tenure:
                 if request.peek:
                     self._out.send(ticket.reply, OutcomeReply(None, 0, txn.attempt))
                     return
+                if not request.inquiry:
+                    outcomes.check_created(*about[2:])
                 self._kill(txn.unique, "its outcome was asked for before it committed", txn.attempt)
                 now = self._time().tt.latest
                 self._propose(AbortCmd(txn, "never heard of", now), [ticket])
 
     def _release(self, ticket: Ticket, request: Release) -> None:
-        txn = request.txn.unique
-        if self._may_kill(txn):
-            self._kill(txn, "it was released", request.txn.attempt)
+        if self._may_kill(request.txn.unique):
+            self._kill(request.txn.unique, "it was released", request.txn.attempt)
         self._out.send(ticket.reply, ReleaseReply())
 
     # ------------------------------------------------------------------ under the locks
@@ -429,6 +432,7 @@ class Tenure:
         if isinstance(request, LockRead):
             found = reads.read_rows(self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config)
             answer = ReadReply(self._time().tt.latest, found.versions, found.ranges, self.term)
+            self._room.take(reads.size_of(answer))
             for ticket in parked.replies:
                 self._out.send_leased(ticket.reply, answer, self.term, self._inherited_ts)
             return

@@ -171,7 +171,7 @@ class SpanProcess:
         self.placement = PlacementDriver(self.server, self._client, self.registrar, clock, config.placement)
         self.balancer = LoadBalancer(self.server, self._client, clock, config.placement)
         self.server.is_server, self.server.send_digest = self.registrar.is_server, self._send_digest
-        self.server.elsewhere, self._versions.stored = self.registrar.has_group, self.registrar.version_of
+        self.server.has_group, self._versions.stored = self.registrar.has_group, self.registrar.version_of
         self._router = Router(addresses, channels=channels, rng=random.Random(rng.random()))
         self._resolver = InDoubtResolver(self.server, self._router, clock)
         self._mover = self._make_mover(config, random.Random(rng.random()))

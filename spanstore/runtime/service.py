@@ -99,12 +99,15 @@ class SpanServicer(stubs.SpanServerServicer):
         return batch.requests
 
     def _handle(self, request: pb.Request, reply: Owed[pb.Request, pb.Response]) -> None:
-        request_id = request.id
-        if request.WhichOneof("body") == "range_map":
+        request_id, body = request.id, request.WhichOneof("body")
+        if body == "range_map":
             reply(pb.Response(id=request_id, range_map=self._range_map()))
             return
-        if request.WhichOneof("body") == "scrub":
+        if body == "scrub":
             reply(pb.Response(id=request_id, scrub=self._scrub(request.scrub)))
+            return
+        if body == "move_cede" and not self._server.has_group(request.move_cede.heir):
+            reply(answer_to_pb(request_id, _no_heir(request.move_cede.heir)))
             return
         timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
         arrived_us = self._clock.sample().boot_us
@@ -326,3 +329,10 @@ def _version() -> str:
         return version("f1db")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _no_heir(group: int) -> F1Error:
+    """Return the error for a range that was to be given up to nobody: no one would ever own it again."""
+    return F1Error(
+        Code.NOT_FOUND, f"there is no group {group}, as far as is known here; retry if it is new", retryable=True
+    )

@@ -124,8 +124,8 @@ class SpanServer:
         self._version_of = version_of
         self._between: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
         self._unwritten = WriteBatch()
-        self.elsewhere: Callable[[int], bool] = lambda group: False
-        """Tells whether a group that has no replica here exists at other servers."""
+        self.has_group: Callable[[int], bool] = topology.groups.__contains__
+        """Tells whether a group of that number exists, as far as is known: nobody would remove a replica of another."""
         self.supervision = supervision
         self.comparison = Comparison()
         self.send_digest: Callable[[int, str, RangeDigest], None] = lambda group, member, digest: None
@@ -230,7 +230,7 @@ class SpanServer:
 
     def _no_replica(self, group: int) -> F1Error:
         text = f"{self.name} has no replica of group {group}; refresh the range map"
-        if group in self._lives or self.elsewhere(group):
+        if group in self._lives or self.has_group(group):
             return F1Error(Code.NOT_LEADER, text, retryable=True, details={"group": str(group), "no_replica": "1"})
         return F1Error(Code.WRONG_RANGE, text, retryable=True)
 
@@ -240,7 +240,7 @@ class SpanServer:
         """Tell whether ``receiver`` is a replica that should begin here: a leader writes to it, and it never lived."""
         known, alive = self._lives.get(group, ("", False))
         mine = server_of(receiver) == self.name and home_of(receiver) == self.home
-        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0 or not 0 <= group < keyspace.SERVER:
+        if not isinstance(message, Accept) or not mine or joined_at(receiver) == 0 or not self.has_group(group):
             return False
         return is_later_life(receiver, known) and group not in self.absent and (alive or group not in self._swept)
 

@@ -173,6 +173,21 @@ def judge_attempt(
     return Fresh() if attempt == aborted + 1 else Premature(aborted)
 
 
+def check_created(created_ts: int, now: TTInterval, keep_us: int) -> None:
+    """Refuse to begin with an id from so far ahead that how it ended would be kept for more than twice ``keep_us``.
+
+    Raises F1Error CLOCK_SKEW.
+    """
+    ahead_us = created_ts - now.latest
+    if ahead_us > keep_us:
+        raise F1Error(
+            Code.CLOCK_SKEW,
+            f"the commit id was created {ahead_us / 1e6:.0f} s ahead of this server's clock, and outcomes are kept for "
+            f"{keep_us / 1e6:.0f} s: repair the clock of its client, or of this server",
+            details={"ahead_us": str(ahead_us)},
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class MustLogAbort:
     """Nobody knows the attempt: it may still be on its way, so its abort is logged before anyone is told of it."""

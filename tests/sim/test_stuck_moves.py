@@ -9,8 +9,10 @@ from f1common.config import PlacementSection, StorageSection
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.observe.metrics import Metrics
+from f1common.rpc.channels import ChannelCache
 from spanstore.client import Write
 from spanstore.client.placement import move_jobs, submit_move, wait_for_move
+from spanstore.client.router import Router
 from spanstore.group.move_requests import ExportReply
 from spanstore.placement.copying import Wanted
 from spanstore.placement.jobs import JobState, MoveJob
@@ -98,3 +100,23 @@ def test_a_mover_without_an_end_to_its_patience_is_seen(monkeypatch: pytest.Monk
     monkeypatch.setattr(Mover, "_given_up", never)
     with pytest.raises(F1Error, match="DEADLINE_EXCEEDED"):
         run_sim(a_copy_that_cannot_be_read, 1)
+
+
+async def a_range_that_is_to_go_nowhere(world: World) -> tuple[Code, list[bytes | None]]:
+    """A group is told to give a range up to a group that is not; return its answer, and what is read afterwards."""
+    cluster = SimCluster(world, ClusterConfig(groups=2))
+    cluster.start()
+    env = world.add_client("client")
+    client = cluster.client(env)
+    await cluster.settle(client)
+    await client.commit([Write(TABLES[0], b"here")])
+    source = (await client.range_map()).group_of(TABLES[0])
+    router = Router(cluster.addresses, channels=ChannelCache(env.channel), rng=env.rng)
+    job = MoveJob(number=1, start=TABLES[0], end=TABLES[1], source=source, target=77, created_ts=0)
+    with pytest.raises(F1Error) as refused:
+        await MoveCalls(router).cede(job)
+    return refused.value.code, (await client.read([TABLES[0]])).values()
+
+
+def test_a_range_is_not_given_up_to_a_group_that_is_not() -> None:
+    assert run_sim(a_range_that_is_to_go_nowhere, 1) == (Code.NOT_FOUND, [b"here"])

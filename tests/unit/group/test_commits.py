@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from f1common.errors import Code
-from spanstore.group.requests import CommitReply, Outcome, OutcomeReply, Read, ReadReply, Release
-from spanstore.testing.replicas import EPOCH, MS, Replicas
+from spanstore.group.requests import CommitReply, Decide, Outcome, OutcomeReply, Read, ReadReply, Release
+from spanstore.group.storage import load_finished, load_outcome
+from spanstore.testing.replicas import EPOCH, GROUP, MS, Replicas
 from spanstore.txn.commands import CommitCmd
 from spanstore.txn.outcomes import (
     ExpectAbsent,
@@ -16,7 +17,7 @@ from spanstore.txn.outcomes import (
     NoNewer,
     Precondition,
 )
-from tests.unit.group.kit import code, commit, committed, decided, group, lock, put, ref, value
+from tests.unit.group.kit import code, commit, committed, decided, group, lock, prepare, put, read_one, ref, value
 
 
 def commits_in_log(world: Replicas, name: str) -> int:
@@ -211,6 +212,25 @@ def test_old_id_expires_and_a_recorded_one_is_answered_at_any_age() -> None:
         assert code(world.get("a", commit(ref("t2"), {b"k": b"v"}))) is Code.EXPIRED
         assert code(world.get("a", Outcome(ref("t2")))) is Code.EXPIRED
         assert decided(world.get("a", Outcome(ref("t2"), inquiry=True))) == (False, 0)
+
+
+def test_an_id_from_far_ahead_is_refused_everywhere_and_leaves_no_record() -> None:
+    keep_us = 2_000 * MS
+    with group(outcome_keep_us=keep_us) as world:
+        near = ref("t1", created=world.true_ts + keep_us)
+        committed(world.get("a", commit(near, {b"k": b"1"})))
+        created = world.true_ts + 2 * keep_us
+        far_ahead, elsewhere = ref("t2", created=created), ref("t2", anchor=b"zz", created=created)
+        values: dict[bytes, bytes | None] = {b"k": b"2"}
+        for request in (commit(far_ahead, values), prepare(elsewhere, values), Outcome(far_ahead)):
+            assert code(world.get("a", request)) is Code.CLOCK_SKEW
+        # An abort of what was never prepared is taken, since it is good for those that were, and is kept for a while.
+        world.get("a", Decide(elsewhere, None))
+        with world.members["a"].engine.snapshot() as reader:
+            finished = load_finished(reader, GROUP, elsewhere)
+            assert finished is not None and finished.deadline <= world.true_ts + 2 * keep_us
+            assert load_outcome(reader, GROUP, far_ahead) is None
+        assert read_one(world.get("a", Read(0, (b"k",)))) == b"1"
 
 
 def test_preconditions_hold_under_their_locks() -> None:

@@ -1,5 +1,7 @@
 """Reads: what they see, what they wait for, who may answer them and until when."""
 
+from itertools import pairwise
+
 from f1common.errors import Code
 from spanstore.engine.base import WriteBatch
 from spanstore.group.requests import (
@@ -8,13 +10,14 @@ from spanstore.group.requests import (
     RangeRead,
     Read,
     ReadReply,
+    Release,
     SafeTimeQuery,
     SafeTimeReply,
     Settle,
     SettleReply,
 )
 from spanstore.mvcc.versions import version_key
-from spanstore.testing.replicas import GROUP, MS, Replicas
+from spanstore.testing.replicas import GROUP, MS, Asked, Replicas
 from tests.unit.group.kit import (
     code,
     commit,
@@ -357,3 +360,39 @@ def test_too_many_waiting_reads_are_refused() -> None:
             world.run(5 * MS)
             assert [w.code for w in waiting] == [None, None, Code.OVERLOADED]
         assert value(world, "a", b"l") is None
+
+
+def most_answered_in_a_turn(world: Replicas, waiting: list[Asked]) -> int:
+    """Let turns pass until all are answered; return how many were in the turn that answered most."""
+    counts = [sum(w.done for w in waiting)]
+    while counts[-1] < len(waiting):
+        world.step()
+        counts.append(sum(w.done for w in waiting))
+    return max(after - before for before, after in pairwise(counts))
+
+
+def test_readers_whom_one_commit_lets_go_on_are_answered_a_few_each_turn() -> None:
+    with group(turn_max_bytes=64 << 10) as world:
+        old = b"v" * (16 << 10)
+        put(world, "a", "t0", {b"k": old})
+        writer = far("t1")
+        world.get("a", prepare(writer, {b"k": b"w"}))
+        waiting = [world.ask("a", Read(world.true_ts, (b"k",))) for _ in range(20)]
+        world.run(5 * MS)
+        assert not any(w.done for w in waiting)
+        world.ask("a", Decide(writer, None))
+        assert most_answered_in_a_turn(world, waiting) == 4
+        assert {read_one(w.answer) for w in waiting} == {old}
+
+
+def test_locked_readers_whom_one_release_lets_go_on_are_answered_a_few_each_turn() -> None:
+    with group(turn_max_bytes=64 << 10) as world:
+        old = b"v" * (16 << 10)
+        put(world, "a", "t0", {b"k": old})
+        world.get("a", lock(ref("t1"), b"k", exclusive=True))
+        waiting = [world.ask("a", lock(ref(f"t{n}"), b"k")) for n in range(2, 22)]
+        world.run(5 * MS)
+        assert not any(w.done for w in waiting)
+        world.ask("a", Release(ref("t1")))
+        assert most_answered_in_a_turn(world, waiting) == 4
+        assert {read_one(w.answer) for w in waiting} == {old}
