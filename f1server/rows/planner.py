@@ -9,6 +9,7 @@ sections 3.1, 5.1, 6), and refuses duplicate keys, missing parents, remaining ch
 checks. Writes act in the order in which they were made; conditions between rows are tested once, at the end.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -88,6 +89,13 @@ class WritePlanner:
     def first_needs(self) -> Needs:
         """What is known to be needed before anything has been read: enough for :meth:`images`."""
         return self._first
+
+    def insertions(self) -> frozenset[bytes]:
+        """Return the rows that are not there if all goes well: whoever tests that at the commit need not look."""
+        touched = Counter(prepared.key for prepared in self._prepared)
+        touched.update(prepared.moved_to[1] for prepared in self._prepared if prepared.moved_to is not None)
+        inserts = (prepared.key for prepared in self._prepared if prepared.write.kind is WriteKind.INSERT)
+        return frozenset(key for key in inserts if touched[key] == 1)
 
     def needs(self) -> Needs:
         """Return what has not been given yet.

@@ -137,9 +137,9 @@ class VersionsAtWork:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Note the commits of all f1servers."""
-        original = Committer.work
+        original = Committer.carry_out
 
-        async def work(committer: Committer, tx: Any, leased: Any, *args: Any, **kwargs: Any) -> Any:
+        async def carry_out(committer: Committer, tx: Any, leased: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 done = await original(committer, tx, leased, *args, **kwargs)
             except F1Error as error:
@@ -151,7 +151,7 @@ class VersionsAtWork:
             self.commits.append((done.ts, leased.schema.version))
             return done
 
-        with patch.object(Committer, "work", work):
+        with patch.object(Committer, "carry_out", carry_out):
             yield
 
     def check(self, edges: list[tuple[int, int]]) -> list[Violation]:

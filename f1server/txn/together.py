@@ -9,7 +9,7 @@ transaction has locked is left out of the answer and read again by itself, and s
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from f1common.errors import F1Error
@@ -19,6 +19,9 @@ __all__ = ["ReadsTogether", "Seen"]
 
 MAX_KEYS = 256
 """Of one request: more do not make it cheaper."""
+
+_FEW = 4
+"""Rows of one reader up to which they travel with those of others."""
 
 _TOGETHER_S = 5.0
 """After that long each reader tries by himself."""
@@ -55,6 +58,27 @@ class ReadsTogether:
                 return seen
         result = await self._client.read([key], timestamp=self._client.strong_timestamp())
         return result.timestamp, result.versions[0]
+
+    async def read_all(self, keys: Sequence[bytes]) -> Mapping[bytes, Version | None] | None:
+        """Look at rows without waiting for anybody; None if some of them cannot be seen so.
+
+        Each version is the newest as of some moment after this call, not all as of the same one.
+        """
+        by_group: dict[int, list[bytes]] = {}
+        for key in keys:
+            group = self._client.group_of(key)
+            if group is None:
+                return None
+            by_group.setdefault(group, []).append(key)
+        if len(keys) <= _FEW:
+            waiting = [(key, self._joined(group, key)) for group, mine in by_group.items() for key in mine]
+            seen = {key: await one for key, one in waiting}
+            found = {key: one[1] for key, one in seen.items() if one is not None}
+        else:
+            strong_ts = self._client.strong_timestamp()
+            reads = [self._client.read_apart(mine, strong_ts, _TOGETHER_S) for mine in by_group.values()]
+            found = {key: version for _, part in await asyncio.gather(*reads) for key, version in part.items()}
+        return found if len(found) == len(keys) else None
 
     def _joined(self, group: int, key: bytes) -> _Future:
         """Ask for a key with the others of this turn; None will come if it has to be read by itself."""

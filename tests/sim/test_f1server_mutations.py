@@ -12,7 +12,7 @@ from f1common.pb import f1_pb2 as pb
 from f1server.rows.entries import Entries
 from f1server.testing import scenario
 from f1server.testing.scenario import Scenario, draw
-from f1server.txn import committer
+from f1server.txn import committer, unlocked
 from f1server.txn.pessimistic import Open
 from f1server.txn.reader import RowReader
 from scripts.simulate_f1 import try_one
@@ -82,6 +82,7 @@ LOSSY = {"f1_faults": _F1_FAULTS, "fault_interval_us": 100_000, "fault_duration_
 
 MUTATIONS = {
     "nothing is validated": Mutation(committer, "validate", lambda *_: None, "bank"),
+    "what was seen without locks is not tested": Mutation(unlocked, "_expected", lambda _: [], "bank"),
     "absent rows are not in the read set": Mutation(RowReader, "note_lock", notes_rows_that_are_there, "list_append"),
     "pessimistic reads take no locks": Mutation(Open, "read", reads_without_locks, "bank"),
     "strong reads are a second old": Mutation(SpanClient, "strong_timestamp", a_second_ago, "register"),

@@ -266,10 +266,10 @@ def test_a_server_that_hangs_delays_a_change_by_one_lease(layout: Layout) -> Non
         await (await db.at(0)).execute("CREATE INDEX Calm ON R (V)")
         calm_us += db.world.now_us()
         committer = db.frontend(2)._committer
-        work = committer.work
+        carry_out = committer.carry_out
 
         async def stop(tx: Any, *args: Any, **kwargs: Any) -> Any:
-            committer.work = work  # type: ignore[method-assign]
+            committer.carry_out = carry_out  # type: ignore[method-assign]
             commit = tx.commit
 
             async def late(**limits: Any) -> Any:
@@ -278,12 +278,12 @@ def test_a_server_that_hangs_delays_a_change_by_one_lease(layout: Layout) -> Non
                 return await commit(**limits)
 
             tx.commit = late
-            return await work(tx, *args, **kwargs)
+            return await carry_out(tx, *args, **kwargs)
 
         async def hang() -> None:
             db.world.pause(name, 3 * LEASE_MS * 500)
 
-        committer.work = stop  # type: ignore[method-assign]
+        committer.carry_out = stop  # type: ignore[method-assign]
         late = db.env.spawn(hung.update("R", stage.row(0, V=500)))
         await asyncio.sleep(0.05)
         assert db.world.nodes[name].paused

@@ -1,0 +1,113 @@
+"""The first attempt of a commit: look without locks, then commit if nothing of what was seen has changed.
+
+Locks and looking are a round of their own, which every commit would pay for though hardly any meets another one. So
+the first attempt reads without locks, plans, and has each version that it saw tested where the locks are, in the round
+that commits. What is planned is the same as under locks: the test holds under the lock on the row, until the commit.
+Rows to be inserted are not even looked for: that there is none is tested, too.
+
+Whoever loses such a race begins again with locks, and goes on doing so for a while with these tables (:class:`Trust`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from f1common.errors import F1Error
+from f1server.catalog.leases import Leased
+from f1server.rows.planner import Plan, WritePlanner
+from f1server.txn.readset import Conflict, ReadSetEntry, validate
+from f1server.txn.together import ReadsTogether
+from spanstore.client import Version
+from spanstore.client.values import ExpectVersion
+
+__all__ = ["Foreseen", "Trust", "foresee"]
+
+_MOST_COMMITS = 64
+
+
+class Trust:
+    """Whether commits of a table should be tried without locks: not for a while after one was in another's way.
+
+    With each race that is lost in a row the while doubles, to :data:`_MOST_COMMITS` commits.
+    """
+
+    def __init__(self) -> None:
+        self._lost: dict[str, int] = {}
+        self._left: dict[str, int] = {}
+
+    def has(self, tables: Collection[str]) -> bool:
+        """Tell whether to try; called once for each commit."""
+        if not self._left:
+            return True
+        doubted = [table for table in tables if table in self._left]
+        for table in doubted:
+            self._left[table] -= 1
+            if not self._left[table]:
+                del self._left[table]
+        return not doubted
+
+    def lose(self, tables: Iterable[str]) -> None:
+        """A race was lost."""
+        for table in tables:
+            self._lost[table] = min(2 * self._lost.get(table, 1), _MOST_COMMITS)
+            self._left[table] = self._lost[table]
+
+    def win(self, tables: Iterable[str]) -> None:
+        """A commit was tried, and nobody was in its way."""
+        if self._lost:
+            for table in tables:
+                self._lost.pop(table, None)
+
+
+class Foreseen:
+    """A plan, and the versions that it rests on."""
+
+    __slots__ = ("expected", "plan")
+
+    def __init__(self, plan: Plan, expected: Sequence[ExpectVersion]) -> None:
+        self.plan = plan
+        self.expected = expected
+
+
+async def foresee(
+    planner: WritePlanner,
+    together: ReadsTogether,
+    leased: Leased,
+    read_set: Sequence[ReadSetEntry],
+    read_ts: int,
+    unique: bytes,
+) -> Foreseen | None:
+    """Plan without locks; None if that needs ranges or rows that are in another's hands, or finds nothing to write, or
+    anything wrong.
+
+    ``unique`` names the commit. What is wrong is said by who looks under locks. Raises Conflict: that a row has changed
+    stays true.
+    """
+    try:
+        seen: dict[bytes, Version | None] = {}
+        validated = {entry.key for entry in read_set}
+        wanted = planner.needs()
+        seen.update(dict.fromkeys((wanted.rows & planner.insertions()) - validated))
+        planner.give(seen)
+        while wanted or validated:
+            if wanted.ranges:
+                return None
+            keys = (wanted.rows | wanted.unique | wanted.shared_rows | validated) - seen.keys()
+            found = await together.read_all(sorted(keys))
+            if found is None:
+                return None
+            seen.update(found)
+            planner.give(found)
+            if validated:
+                validate(leased.schema, read_set, read_ts, seen.get)
+                validated = set()
+            wanted = planner.needs()
+        plan = planner.plan(unique)
+        return Foreseen(plan, _expected(seen)) if plan.writes else None
+    except Conflict:
+        raise
+    except F1Error:
+        return None
+
+
+def _expected(seen: Mapping[bytes, Version | None]) -> list[ExpectVersion]:
+    rows = {key: version for key, version in seen.items() if version is not None and version.value is not None}
+    return [ExpectVersion(key, rows[key].ts if key in rows else 0) for key in sorted(seen)]
