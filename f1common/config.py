@@ -24,6 +24,7 @@ from f1common.config_sql import F1ServerSection as F1ServerSection
 from f1common.config_sql import MasterSection as MasterSection
 from f1common.config_sql import OrchestratorSection as OrchestratorSection
 from f1common.config_sql import SlaveSection as SlaveSection
+from f1common.config_sql import lease_outlasts
 from f1common.config_text import (
     ADDRESS_OR_NONE,
     NAME,
@@ -447,7 +448,8 @@ class Config(Struct, frozen=True, kw_only=True):
                 f"master.suspect_ms ({self.master.suspect_ms}) must be above 2 * slave.heartbeat_ms "
                 f"({self.slave.heartbeat_ms}), or a late beat makes a slave suspect",
                 self.master.suspect_ms > 2 * self.slave.heartbeat_ms,
-            )
+            ),
+            lease_outlasts(self.f1server, self.clock.bound_us if self.clock.source == "bounded" else 0),
         )
 
     @classmethod
@@ -466,7 +468,8 @@ class Config(Struct, frozen=True, kw_only=True):
         try:
             config = cls(**sections)
         except F1Error as error:
-            raise F1Error(error.code, f"{error.message} (from {given.origins('master', 'slave')})") from error
+            origins = given.origins("master", "slave", "f1server", "clock")
+            raise F1Error(error.code, f"{error.message} (from {origins})") from error
         data_dir = str(path.absolute().parent / config.server.data_dir)
         return msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, data_dir=data_dir))
 

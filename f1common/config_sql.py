@@ -9,13 +9,20 @@ from f1common.config_text import relate
 _DAY_MS = 86_400_000
 _INT64_MAX = (1 << 63) - 1
 
+BOUNDS_OF_A_LEASE = 5
+"""A schema lease is at least as many bounds of the clock long: its commit waits for two, and so does its renewal."""
+
 
 class F1ServerSection(Struct, frozen=True, kw_only=True):
     """An f1server: schema leases and what its queries may use."""
 
     schema_lease_ms: Annotated[
         int,
-        Meta(ge=200, le=600_000, description="How long a server may use a schema without confirming it."),
+        Meta(
+            ge=200,
+            le=600_000,
+            description="How long a server may use a schema without confirming it; at least 5 times the clock's bound.",
+        ),
     ] = 2_000
     query_memory_mib: Annotated[
         int, Meta(ge=16, le=1_048_576, description="Memory of all running queries together; beyond it they spill.")
@@ -73,6 +80,17 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
                 self.reorganise_max_rows_per_s >= self.reorganise_min_rows_per_s,
             )
         )
+
+
+def lease_outlasts(section: F1ServerSection, bound_us: int) -> tuple[str, bool]:
+    """Return the relation between the schema lease and the bound of the clock."""
+    least_ms = -(-BOUNDS_OF_A_LEASE * bound_us // 1000)
+    text = (
+        f"f1server.schema_lease_ms ({section.schema_lease_ms}) must be at least {BOUNDS_OF_A_LEASE} times "
+        f"clock.bound_us ({bound_us / 1000:g} ms), or a lease is over before it can be used: set it to {least_ms} or "
+        "more"
+    )
+    return text, section.schema_lease_ms >= least_ms
 
 
 class MasterSection(Struct, frozen=True, kw_only=True):

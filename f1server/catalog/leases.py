@@ -25,6 +25,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from f1common.clock import Clock
+from f1common.config_sql import BOUNDS_OF_A_LEASE
 from f1common.errors import Code, F1Error, check
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import LeaseRow, SchemaStore, Stored
@@ -320,6 +321,7 @@ class SchemaLeases:
 
     async def _take(self, database: str, held: _Held, stored: Stored) -> _Held:
         """Write the lease row under the newest schema. The lock is held."""
+        self._refuse_wide_clock()
         for _ in range(_ATTEMPTS):
             # Whoever comes while the row is written works under the new version, until the end that the old row gives.
             held.stored = stored
@@ -344,6 +346,21 @@ class SchemaLeases:
             held.rows[row.place] = row.ts
             return held
         raise F1Error(Code.ABORTED, "the schema keeps changing")
+
+    def _refuse_wide_clock(self) -> None:
+        """Raise UNAVAILABLE while the clock knows the time so badly that a lease is over when its commit has waited.
+
+        The settings refuse that (:mod:`f1common.config`), but for a clock whose bound the kernel gives.
+        """
+        now = self._clock.sample().tt
+        bound_us = (now.latest - now.earliest) // 2
+        if 2 * self._lease_us < BOUNDS_OF_A_LEASE * bound_us:
+            wanted_ms = BOUNDS_OF_A_LEASE * bound_us // 1000
+            text = (
+                f"the clock's bound is {bound_us / 1000:g} ms, and f1server.schema_lease_ms {self._lease_us // 1000}: "
+                f"let the clock be set better, or set that to {wanted_ms} or more"
+            )
+            raise F1Error(Code.UNAVAILABLE, text)
 
     async def _renew_all(self) -> None:
         while True:

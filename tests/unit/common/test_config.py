@@ -153,6 +153,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (("slave.heartbeat_ms=500",), "master.suspect_ms (1000) must be above 2 * slave.heartbeat_ms (500)"),
         (("clock.source=bounded",), "needs clock.bound_us > 0"),
         (("clock.source=bounded", "clock.bound_us=300000"), "at least twice clock.bound_us (300 ms)"),
+        (
+            ("clock.source=bounded", "clock.bound_us=200001", "f1server.schema_lease_ms=1000"),
+            "f1server.schema_lease_ms (1000) must be at least 5 times clock.bound_us (200.001 ms), "
+            "or a lease is over before it can be used: set it to 1001 or more",
+        ),
     ],
 )
 def test_relations_hold_or_the_process_does_not_start(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
