@@ -1,0 +1,83 @@
+"""Leases where storage is slow to answer, and where clocks know the time badly."""
+
+import asyncio
+
+import pytest
+
+from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
+from f1server.catalog.places import PLACES
+from f1server.catalog.store import _LEASE_S
+from tests.unit.catalog.test_leases import T, sim
+
+PATIENCE_S = 0.25
+
+
+def slow(server, delays):
+    """Let reads of places take so long, and fail where they are waited for less; return what is asked: place, wait."""
+    read, asked = server.client.read, []
+
+    async def waits(keys=(), ranges=(), *, timeout_s=10.0, **more):
+        place = tuples.decode(keys[0])[0]
+        asked.append((place, timeout_s))
+        delay_s = delays.get(place, 0)
+        await asyncio.sleep(min(delay_s, timeout_s))
+        if delay_s > timeout_s:
+            raise F1Error(Code.DEADLINE_EXCEEDED, "storage is slow")
+        return await read(keys, ranges, timeout_s=timeout_s, **more)
+
+    server.client.read = waits
+    return asked
+
+
+def test_lease_rows_are_asked_for_longer_where_no_place_answers_in_time():
+    async def main(cluster):
+        a = cluster.server("a")
+        await a.leases.current("default")
+        asked = slow(a, dict.fromkeys(PLACES, 1.0))
+        (row,), places = await a.store.leases_that_answer("default", "a", PATIENCE_S)
+        assert (row.server, row.place, places) == ("a", PLACES[0], set(PLACES))
+        assert asked == [(place, wait) for wait in (PATIENCE_S, _LEASE_S) for place in PLACES]
+
+    sim(main)
+
+
+def test_where_one_place_answers_in_time_the_others_are_not_waited_for():
+    async def main(cluster):
+        a = cluster.server("a")
+        await a.leases.current("default")
+        asked = slow(a, {PLACES[0]: 1.0, PLACES[2]: 1.0})
+        assert await a.store.leases_that_answer("default", "a", PATIENCE_S) == ([], {PLACES[1]})
+        assert asked == [(place, PATIENCE_S) for place in PLACES]
+
+    sim(main)
+
+
+def test_a_lease_whose_row_another_process_wrote_is_taken_although_storage_is_slow():
+    """Its own row is not the one that it remembers: that has to be read, however slow storage is."""
+
+    async def main(cluster):
+        a = cluster.server("a")
+        await a.ddl(T)
+        async with cluster.server("a").leases.use("default"):  # another process of the name
+            pass
+        asked = slow(a, dict.fromkeys(PLACES, PATIENCE_S * 1.5))
+        await a.leases.refresh("default")
+        await asyncio.sleep(3)
+        leased = await a.leases.current("default")
+        assert leased.lease_end > cluster.storage.true_us()
+        assert any(wait == _LEASE_S for _, wait in asked)
+
+    sim(main)
+
+
+def test_a_clock_that_is_too_bad_for_a_lease_is_told():
+    async def main(cluster):
+        with pytest.raises(F1Error) as caught:
+            await cluster.server("a", bound_us=900_000).leases.current("default")
+        assert caught.value.code is Code.UNAVAILABLE
+        assert "the clock's bound is 900 ms, and f1server.schema_lease_ms 2000" in caught.value.message
+        assert "set that to 4500 or more" in caught.value.message
+        await cluster.server("b", bound_us=400_000).leases.current("default")
+
+    sim(main)
