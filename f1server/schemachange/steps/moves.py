@@ -18,7 +18,7 @@ T has a foreign key to the parent of M, and M one to that of T, for as long as t
 server deletes a parent below which another one finds, or writes, rows of the form that it knows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from f1common.errors import Code, F1Error
@@ -121,37 +121,58 @@ def _reasons(old: Schema, wanted: Schema, before: Table, after: Table) -> Iterat
         yield "it has, or would have, no primary key of its own"
     for table in old.tables:
         if table.parent_id == before.id:
-            yield f"{table.name} is interleaved in it"
+            yield f"{table.name} is interleaved in it: move that out first, and below it again afterwards"
     for table in wanted.tables:
         if table.parent_id == before.id and table.id not in old.by_id:
             yield f"{table.name} is to be interleaved in it: create that afterwards"
         for key in table.foreign_keys:
             if key.referenced_table_id == before.id:
-                yield f"the foreign key {key.name} of {table.name} refers to it"
+                text = f"the foreign key {key.name} of {table.name} refers to it"
+                yield f"{text}: drop that first, and add it again afterwards"
     for lock in after.locks:
         if not set(lock.column_ids).isdisjoint(after.key_column_ids):
             yield f"the lock {lock.name} covers a column of the new key: let it cover others first"
     parent = old.by_id.get(after.parent_id)
     if after.parent_id and (parent is None or parent.state is not _PUBLIC):
         yield "its new parent is not there yet: create that first"
-    if _others(old, before) != _others(wanted, after):
-        yield "something else would change at the same time: make these changes one after the other"
+    # Tables that move as well, and a parent that is not there yet, are told of apart.
+    told = {f"the table {t.name}" for t in wanted.tables if t.id in old.by_id and _differs(old.by_id[t.id], t)}
+    told |= {f"the table {t.name}" for t in wanted.tables if t.id == after.parent_id and parent is None}
+    keys = {*before.key_column_ids, *after.key_column_ids}
+    others = sorted(_changed(_others(old, before, keys), _others(wanted, after, keys)) - told)
+    if others:
+        what = ", ".join(others)
+        yield f"{what} would change at the same time: apply the move alone, and the rest before or after it"
 
 
-def _others(schema: Schema, moving: Table) -> object:
-    """Return all of a schema that must stay as it is while a table moves."""
-    own = (
-        moving.name,
-        moving.untracked,
-        moving.grants,
-        {c.id: replace(c, not_null=False, not_null_state=_PUBLIC) for c in moving.columns},
-        {(i.name.lower(), i.parts, i.unique) for i in moving.indexes},
-        {key.id for key in moving.foreign_keys},
-        {check.id for check in moving.checks},
-        {lock.id: set(lock.column_ids) for lock in moving.locks},
-    )
-    tables = {t.id: t for t in schema.tables if t.id != moving.id}
-    return tables, own, schema.views_by_name, schema.proto_files, schema.descriptor_set, schema.roles
+def _others(schema: Schema, moving: Table, keys: set[int]) -> Mapping[str, object]:
+    """Return all of a schema that must stay as it is while a table moves, by what it is.
+
+    NOT NULL comes and goes with the primary key. In other columns it would hold in the mirror before any row was held
+    against it.
+    """
+    free = {i: replace(c, not_null=False, not_null_state=_PUBLIC) for i, c in moving.by_id.items() if i in keys}
+    there: dict[str, object] = {
+        "its name": moving.name,
+        "its grants": moving.grants,
+        "what is tracked of it": moving.untracked,
+        "the .proto files": (schema.proto_files, schema.descriptor_set),
+        "the roles": schema.roles,
+    }
+    there |= {f"the table {t.name}": t for t in schema.tables if t.id != moving.id}
+    there |= {f"the view {view.name}": view for view in schema.views}
+    there |= {f"the column {column.name}": free.get(column.id, column) for column in moving.columns}
+    there |= {f"the index {index.name}": (index.parts, index.unique) for index in moving.indexes}
+    there |= {f"the constraint {key.name}": key.id for key in moving.foreign_keys}
+    there |= {f"the constraint {check.name}": check.id for check in moving.checks}
+    return there | {f"the lock {lock.name}": (lock.id, set(lock.column_ids)) for lock in moving.locks}
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Return what is there in one of them only, or not the same in both. Names in other letters are the same."""
+    absent = object()
+    old, new = ({what.lower(): value for what, value in side.items()} for side in (before, after))
+    return {what for what in (*before, *after) if old.get(what.lower(), absent) != new.get(what.lower(), absent)}
 
 
 def _unreachable(schema: Schema, before: Table, mirror: Table) -> Iterator[str]:

@@ -121,14 +121,14 @@ REFUSED = [
             "CREATE TABLE X (CampaignId INT64, Y INT64, PRIMARY KEY (CampaignId, Y)) INTERLEAVE IN PARENT Campaign",
         ),
         INTO,
-        "X is interleaved in it",
+        "X is interleaved in it: move that out first",
     ),
     (
         (*FLAT_DDL, "CREATE TABLE X (Y INT64, PRIMARY KEY (Y), FOREIGN KEY (Y) REFERENCES Campaign (CampaignId))"),
         INTO,
-        "of X refers to it",
+        "of X refers to it: drop that first",
     ),
-    (FLAT_DDL, INTO + ", ADD COLUMN More INT64", "something else would change"),
+    (FLAT_DDL, INTO + ", ADD COLUMN More INT64", "moved: the column More would change .* apply the move alone"),
     (FLAT_DDL, "ALTER TABLE Campaign SET PRIMARY KEY (CampaignId) INTERLEAVE IN PARENT Customer", "must begin with"),
 ]
 
@@ -142,6 +142,95 @@ def test_what_cannot_be_moved_is_refused_at_once(ddl: tuple[str, ...], statement
         assert (await schema_of(db)).version == before
 
     with_database(body, *ddl)
+
+
+BELOW = (
+    FLAT.replace("PRIMARY KEY (CampaignId)", "PRIMARY KEY (CustomerId, CampaignId)")
+    + " INTERLEAVE IN PARENT Customer ON DELETE CASCADE"
+)
+KID = """CREATE TABLE Kid (CustomerId INT64, CampaignId INT64, K INT64, PRIMARY KEY ({}, K))
+    INTERLEAVE IN PARENT Campaign"""
+MOVE_ALONE = "would change at the same time: apply the move alone, and the rest before or after it$"
+SOURCES = [
+    (FLAT_DDL, (CUSTOMER, BELOW.replace("Title", "More INT64, Title"), BY_CUSTOMER, BY_TITLE), "the column More would"),
+    (
+        FLAT_DDL,
+        (CUSTOMER, BELOW.replace("Title STRING", "Title STRING NOT NULL"), BY_CUSTOMER, BY_TITLE),
+        "the column Title",
+    ),
+    (FLAT_DDL, (CUSTOMER, BELOW, BY_CUSTOMER), "the index ByTitle would"),
+    (FLAT_DDL, (CUSTOMER.replace("Name", "N"), BELOW, BY_CUSTOMER, BY_TITLE), "the table Customer would"),
+    (
+        FLAT_DDL,
+        (CUSTOMER, BELOW, BY_CUSTOMER, BY_TITLE, "CREATE VIEW W AS SELECT Title FROM Campaign"),
+        f"moved: the view W {MOVE_ALONE}",
+    ),
+    (
+        FLAT_DDL,
+        (
+            CUSTOMER,
+            BELOW.replace("Campaign (", "Camp RENAMED FROM Campaign ("),
+            BY_CUSTOMER.replace("Campaign", "Camp"),
+        ),
+        f"Camp would .* moved: its name, the index ByTitle {MOVE_ALONE}",
+    ),
+    (
+        (FLAT, BY_CUSTOMER, BY_TITLE),
+        (CUSTOMER, BELOW, BY_CUSTOMER, BY_TITLE),
+        "moved: its new parent is not there yet: create that first$",
+    ),
+    (
+        (*FLAT_DDL, KID.format("CampaignId")),
+        (CUSTOMER, BELOW, BY_CUSTOMER, BY_TITLE, KID.format("CustomerId, CampaignId")),
+        "Kid is interleaved in it: move that out first, [a-z ]*; Kid moves, too",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ddl", "source", "text"), SOURCES)
+def test_a_source_that_moves_a_table_and_changes_more_is_refused_with_what_that_is(
+    ddl: tuple[str, ...], source: tuple[str, ...], text: str
+) -> None:
+    """Before anything is written, by the plan as well."""
+    files = {"s.sql": ";\n".join(source)}
+
+    async def body(db: Database) -> None:
+        before = (await schema_of(db)).version
+        for work in (plan_change(db.conn.session, files), db.conn.apply_schema(files, allow_data_loss=True)):
+            with pytest.raises(F1Error, match=text) as caught:
+                await work
+            assert caught.value.code is Code.FAILED_PRECONDITION
+        assert (await schema_of(db)).version == before
+
+    with_database(body, *ddl)
+
+
+def test_what_a_refusal_says_can_be_done() -> None:
+    """A table with rows below it and references to it moves after these, which are put back afterwards."""
+
+    async def body(db: Database) -> None:
+        expected = await fill(db, 3, 4)
+        kids = [{"CustomerId": row[1], "CampaignId": row[0], "K": k} for row in expected for k in range(2)]
+        await db.conn.insert("Kid", kids)
+        await db.conn.insert("X", [{"Y": row[0], "C": row[1]} for row in expected])
+        await db.ddl(
+            "ALTER TABLE Kid SET PRIMARY KEY (CampaignId, K)",
+            "ALTER TABLE X DROP CONSTRAINT ToCampaign",
+            INTO,
+            "CREATE INDEX ByParent ON Kid (CustomerId, CampaignId)",
+            "ALTER TABLE Kid SET PRIMARY KEY (CustomerId, CampaignId, K) INTERLEAVE IN PARENT Campaign",
+            "ALTER TABLE X ADD CONSTRAINT ToCampaign FOREIGN KEY (C, Y) REFERENCES Campaign (CustomerId, CampaignId)",
+        )
+        assert await campaigns(db) == expected
+        assert await db.rows("SELECT count(*) FROM Kid") == [(len(kids),)]
+        with pytest.raises(F1Error, match="Kid"):
+            await db.conn.execute("DELETE FROM Campaign WHERE CampaignId = 1001")
+        await check(db)
+
+    references = (
+        "CREATE TABLE X (Y INT64, C INT64, PRIMARY KEY (Y), CONSTRAINT ToCampaign FOREIGN KEY (Y) REFERENCES {})"
+    )
+    with_database(body, *FLAT_DDL, KID.format("CampaignId"), references.format("Campaign (CampaignId)"))
 
 
 def test_a_plan_names_the_rows_that_cannot_move() -> None:
