@@ -135,9 +135,10 @@ def _reasons(old: Schema, wanted: Schema, before: Table, after: Table) -> Iterat
     parent = old.by_id.get(after.parent_id)
     if after.parent_id and (parent is None or parent.state is not _PUBLIC):
         yield "its new parent is not there yet: create that first"
-    # Tables that move as well, and a parent that is not there yet, are told of apart.
+    # Tables that move as well, and new ones above or below, are told of apart.
     told = {f"the table {t.name}" for t in wanted.tables if t.id in old.by_id and _differs(old.by_id[t.id], t)}
-    told |= {f"the table {t.name}" for t in wanted.tables if t.id == after.parent_id and parent is None}
+    new = [t for t in wanted.tables if t.id not in old.by_id]
+    told |= {f"the table {t.name}" for t in new if t.id == after.parent_id or t.parent_id == before.id}
     keys = {*before.key_column_ids, *after.key_column_ids}
     others = sorted(_changed(_others(old, before, keys), _others(wanted, after, keys)) - told)
     if others:

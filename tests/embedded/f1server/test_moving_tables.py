@@ -180,6 +180,11 @@ SOURCES = [
         "moved: its new parent is not there yet: create that first$",
     ),
     (
+        FLAT_DDL,
+        (CUSTOMER, BELOW, BY_CUSTOMER, BY_TITLE, KID.format("CustomerId, CampaignId")),
+        "moved: Kid is to be interleaved in it: create that afterwards$",
+    ),
+    (
         (*FLAT_DDL, KID.format("CampaignId")),
         (CUSTOMER, BELOW, BY_CUSTOMER, BY_TITLE, KID.format("CustomerId, CampaignId")),
         "Kid is interleaved in it: move that out first, [a-z ]*; Kid moves, too",
