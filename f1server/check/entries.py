@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from f1common.encoding.row import Cell, decode_row
+from f1common.encoding.row import Cell, decode_row, encode_row
 from f1common.errors import F1Error
 from f1server.catalog.schema import Index, Schema, Table
 from f1server.check.findings import Example, Finding, Kind, Suspect
@@ -14,7 +14,18 @@ from f1server.rows.rowcodec import decode_row_value
 from f1server.rows.values import Row, Value
 from spanstore.client import Version
 
-__all__ = ["EntryBatch", "Found", "StoredKey", "claims", "entries_of", "owner_of", "row_in", "suspect_in", "unreadable"]
+__all__ = [
+    "EntryBatch",
+    "Found",
+    "StoredKey",
+    "claims",
+    "entries_of",
+    "names_no_row",
+    "owner_of",
+    "row_in",
+    "suspect_in",
+    "unreadable",
+]
 
 Found = Mapping[bytes, Version | None]
 """What the storage tier holds under keys that were asked for."""
@@ -64,7 +75,9 @@ class EntryBatch:
             values, owner = where.split(stored.key, stored.value)
             owner_key = row_key(self._schema, where.table, owner)
         except F1Error as error:
-            self.findings.append(unreadable(where.table.name, where.index.name, stored.key, error))
+            nobodys = names_no_row(where, stored.key, Version(stored.ts, stored.value))
+            suspect = suspect_in(where, entry_key=stored.key) if nobodys else None
+            self.findings.append(unreadable(where.table.name, where.index.name, stored.key, error, suspect))
             return
         self._entries.append(_Owned(where, stored, values, owner, owner_key))
 
@@ -83,9 +96,14 @@ class EntryBatch:
             return None  # the row itself is reported
         if stored.key not in expected:
             return _wrong(Kind.WRONG_ENTRY, entry, "the row has other values")
-        if expected[stored.key][0] != where.told(stored.value):
-            there, wanted = _stored(where, stored.value), _row_values(where, row)
-            return _wrong(Kind.WRONG_ENTRY, entry, f"it stores {there}, the row has {wanted}")
+        wanted = expected[stored.key][0]
+        try:
+            told = where.told(stored.value)
+            if told != wanted:
+                text = _different(where.table, decode_row(told), decode_row(wanted), row)
+                return _wrong(Kind.WRONG_ENTRY, entry, text)
+        except F1Error as error:
+            return _wrong(Kind.WRONG_ENTRY, entry, f"what it stores cannot be read: {error.message}")
         return _judge_locks(entry, where, found) if isinstance(where, MirrorLayout) else None
 
 
@@ -126,6 +144,14 @@ def owner_of(where: IndexLayout, key: bytes, version: Version | None) -> tuple[V
         return None
 
 
+def names_no_row(where: IndexLayout, key: bytes, version: Version | None) -> bool:
+    """Tell whether a value does not say whose entry it is, under a key that an entry of the index may have."""
+    if version is None or version.value is None or owner_of(where, key, version) is not None:
+        return False
+    value = encode_row(dict.fromkeys(where.table.key_column_ids, 0))
+    return owner_of(where, key, Version(version.ts, value)) is not None
+
+
 def claims(where: IndexLayout, owner: tuple[Value, ...], version: Version | None, key: bytes) -> bool:
     """Tell whether the row ``owner`` is there and should have the entry ``key``."""
     row = row_in(where.table, owner, version)
@@ -145,9 +171,9 @@ def row_in(table: Table, key_values: Sequence[Value], version: Version | None) -
         return {**dict.fromkeys(table.by_id), **dict(zip(table.key_column_ids, key_values, strict=True))}
 
 
-def unreadable(table: str, element: str, key: bytes, error: F1Error) -> Finding:
+def unreadable(table: str, element: str, key: bytes, error: F1Error, suspect: Suspect | None = None) -> Finding:
     """Return the finding that a key or value is not what can be there."""
-    return Finding(Kind.UNREADABLE, table, element, Example(key.hex(), error.message))
+    return Finding(Kind.UNREADABLE, table, element, Example(key.hex(), error.message), suspect)
 
 
 def _wrong(kind: Kind, entry: _Owned, what: str) -> Finding:
@@ -170,16 +196,12 @@ def _values(where: IndexLayout, values: Sequence[Value]) -> str:
     return describe(names, tuple(values))
 
 
-def _stored(where: IndexLayout, value: bytes) -> str:
-    cells = decode_row(value)
-    return _storing(where, cells)
-
-
-def _row_values(where: IndexLayout, row: Row) -> str:
-    return _storing(where, {i: v for i, v in row.items() if v is not None})
-
-
-def _storing(where: IndexLayout, cells: Mapping[int, Cell | Value]) -> str:
-    ids = [*where.index.storing, *(where.table.key_column_ids if where.index.unique else ())]
-    names = [where.table.by_id[i].name for i in ids]
-    return describe(names, tuple(cells.get(i) for i in ids)) if ids else "no columns"  # type: ignore[misc]
+def _different(table: Table, told: Mapping[int, Cell], wanted: Mapping[int, Cell], row: Row) -> str:
+    """Say in which columns what an entry stores differs from what it should, as the row has that."""
+    ids = [i for i in sorted(told.keys() | wanted.keys()) if told.get(i) != wanted.get(i)]
+    known = [i for i in ids if i in table.by_id]
+    if not known:
+        return f"it stores the columns {ids}, which the table has not" if ids else "it is written in another form"
+    names = [table.by_id[i].name for i in known]
+    there, should = tuple(told.get(i) for i in known), tuple(row.get(i) for i in known)
+    return f"it stores {describe(names, there)}, the row has {describe(names, should)}"  # type: ignore[arg-type]

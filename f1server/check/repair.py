@@ -9,7 +9,7 @@ from f1common.errors import Code, F1Error
 from f1common.rpc.backoff import Backoff
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import ElementState, Index, Schema, Table
-from f1server.check.entries import Found, claims, entries_of, owner_of, row_in
+from f1server.check.entries import Found, claims, entries_of, names_no_row, owner_of, row_in
 from f1server.check.findings import Suspect
 from f1server.rows.keys import IndexLayout, index_layout, row_key, split_row_key
 from f1server.rows.values import Value
@@ -73,6 +73,9 @@ class Repairer:
     async def _attempt(self, tx: Transaction, leased: Leased, suspects: Sequence[Suspect]) -> list[bool]:
         schema = leased.schema
         entries = await _read(tx, {s.entry_key for s in suspects if s.entry_key}, exclusive=True)
+        for suspect in suspects:
+            if _is_nobodys(schema, suspect, entries):
+                tx.write(suspect.entry_key, None)
         cases = [_case(schema, suspect, entries) for suspect in suspects]
         rows = await _read(tx, {case.row_key for case in cases if case is not None})
         wanted = {key for case in cases if case is not None for key in _expected(case, rows)}
@@ -104,6 +107,14 @@ def _case(schema: Schema, suspect: Suspect, entries: Found) -> _Case | None:
     if owner is None:
         return None
     return _Case(where, row_key(schema, where.table, owner), owner, suspect.entry_key)
+
+
+def _is_nobodys(schema: Schema, suspect: Suspect, entries: Found) -> bool:
+    """Tell whether a suspect is an entry that names no row: it goes. A row that should have it is found to lack it."""
+    found = _index_of(schema, suspect)
+    return found is not None and names_no_row(
+        index_layout(schema, *found), suspect.entry_key, entries.get(suspect.entry_key)
+    )
 
 
 def _index_of(schema: Schema, suspect: Suspect) -> tuple[Table, Index] | None:

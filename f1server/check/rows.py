@@ -15,7 +15,17 @@ from f1common.encoding.values import Date, Timestamp
 from f1common.errors import F1Error
 from f1server.catalog.schema import Column, ElementState, Index, Schema, Table
 from f1server.catalog.schema import Kind as Type
-from f1server.check.entries import EntryBatch, Found, StoredKey, claims, entries_of, owner_of, suspect_in, unreadable
+from f1server.check.entries import (
+    EntryBatch,
+    Found,
+    StoredKey,
+    claims,
+    entries_of,
+    names_no_row,
+    owner_of,
+    suspect_in,
+    unreadable,
+)
 from f1server.check.findings import Example, Finding, Kind, Stray
 from f1server.rows.constraints import Reference, reference_of
 from f1server.rows.images import Image, describe, describe_key
@@ -258,6 +268,9 @@ class RowBatch:
         suspect = suspect_in(entry.where, row_key=checked.key)
         if not _is_there(found, entry.key):
             example = Example(checked.shown, "the row has no entry")
+            return Finding(Kind.MISSING_ENTRY, checked.table.name, index.name, example, suspect)
+        if entry.contended and names_no_row(entry.where, entry.key, found[entry.key]):
+            example = Example(checked.shown, "its entry does not say whose it is")
             return Finding(Kind.MISSING_ENTRY, checked.table.name, index.name, example, suspect)
         other = self._other_owner(entry, found) if entry.contended else None
         if other is None:

@@ -138,7 +138,7 @@ def test_a_row_that_is_not_copied_is_found_before_the_table_has_moved(
 WRONG_COPIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a column": (
         lambda value: encode_row({i: c + 1 if type(c) is int else c for i, c in decode_row(value).items()}),
-        "it stores",
+        r"it stores \(W, L\) = \(1, 6\), the row has \(W, L\) = \(0, 5\)",
     ),
     "a lock": (
         lambda value: encode_row({i: c for i, c in decode_row(value).items() if type(c) is not Timestamp}),
