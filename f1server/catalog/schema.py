@@ -192,10 +192,11 @@ class Table:
 
     def index(self, name: str) -> Index:
         """Return a public index by name. Raises NOT_FOUND."""
-        for index in self.indexes:
-            if index.name.lower() == name.lower() and index.state is ElementState.PUBLIC:
+        public = [index for index in self.indexes if index.state is ElementState.PUBLIC]
+        for index in public:
+            if index.name.lower() == name.lower():
                 return index
-        raise _unknown("index", name, name, [i.name for i in self.indexes])
+        raise _unknown("index", name, name, [index.name for index in public])
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,7 @@ class Schema:
                     f"table {name} was moved to another parent or primary key since the transaction began; run it again"
                 )
                 raise F1Error(Code.ABORTED, text, retryable=True, details={"table": name})
-            raise _unknown("table", name, name, [t.name for t in self.tables])
+            raise _unknown("table", name, name, [t.name for t in self.by_name.values()])
         return found
 
     @cached_property
