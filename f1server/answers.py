@@ -38,6 +38,8 @@ class SqlRequest:
     writes: tuple[LogicalWrite, ...] = ()
     handle: bytes = b""
     change_id: bytes = b""
+    few_as_rows: bool = False
+    """A row read by its key may be answered as cells."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class SqlAnswer:
     writes: Sequence[LogicalWrite] = ()
     commit_ts: int = 0
     schema_version: int = 0
+    cells: Sequence[bytes] = ()
+    """The rows of the result, instead of batches."""
 
 
 def column_type(ddl: CreateTable, column: pb.ColumnInfo) -> ColumnType:

@@ -141,6 +141,7 @@ class Frontend:
             writes=tuple(writes_from_pb(txn.writes)),
             handle=txn.handle,
             change_id=_change_id(request.change_id),
+            few_as_rows=request.few_as_rows,
         )
         try:
             answer = await self._fresh(database, lambda: self._sql.run(wanted))
@@ -160,8 +161,12 @@ class Frontend:
             commit_ts=answer.commit_ts,
             schema_version=answer.schema_version,
         )
-        if answer.schema is not None and answer.batches is not None:
-            reply.columns.extend(answer.columns)
+        if answer.schema is None or answer.batches is None:
+            return reply
+        reply.columns.extend(answer.columns)
+        if answer.cells:
+            reply.rows.extend(answer.cells)
+        else:
             page = await self._cursors.start(answer.schema, answer.batches, _page(max_bytes), caller.role_id)
             reply.arrow = page.arrow
             reply.cursor = page.cursor

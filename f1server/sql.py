@@ -230,6 +230,7 @@ class SqlRunner:
             read_ts=reader.timestamp,
             read_set=list(reader.read_set.values()),
             schema_version=schema.version,
+            cells=result.cells,
         )
 
     async def _started(self, request: SqlRequest, statement: QueryStatement) -> tuple[Schema, RowReader, "_Ran"]:
@@ -265,6 +266,8 @@ class SqlRunner:
         if not request.writes and not (self._dist is not None and self._dist.forced(query.text)):
             # Before anybody counts the table: most such queries find their few rows.
             found = await self._engine.run_direct(bound, source)
+            if found is None and request.few_as_rows and reader.of_now is not None:
+                found = await self._engine.run_point(bound, source)
             if found is not None:
                 return _Ran(bound, found, "a few rows in the order of the key: there is nothing to evaluate")
         bound = replace(bound, direct=None)
@@ -507,7 +510,7 @@ class SqlRunner:
             text = f"EXPLAIN ANALYZE {inner.tag} would write: use EXPLAIN, or analyze the query that it begins with"
             raise F1Error(Code.INVALID_ARGUMENT, text)
         began_us = self._clock.sample().boot_us
-        _, _, ran = await self._started(request, inner)
+        _, _, ran = await self._started(replace(request, few_as_rows=False), inner)
         rows = 0
         try:
             async for batch in ran.result.batches:

@@ -265,7 +265,9 @@ class Connection(Reads):
                 return (await (await self._current()).execute(sql, params)).result
 
     async def _query(self, sql: str, params: Params) -> ResultSet:
-        execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
+        execute = pb.Execute(
+            sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT), few_as_rows=True
+        )
 
         async def run() -> Any:
             return await self._session.execute(execute, self._session.deadline(), Resend.ALWAYS)
@@ -281,7 +283,9 @@ class Connection(Reads):
                 f"the open transaction {what}, and DDL is no part of it: it counts at once and is not rolled back; "
                 "commit or roll back first",
             )
-        execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
+        execute = pb.Execute(
+            sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT), few_as_rows=True
+        )
         answer = await self._session.execute_ddl(execute, max(_DDL_TIMEOUT_S, self._session.timeout_s))
         return ResultSet(self._session, answer)
 

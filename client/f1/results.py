@@ -8,7 +8,7 @@ import pyarrow as pa
 from f1.errors import InterfaceError, translated
 from f1.servers import Server
 from f1.session import Session
-from f1.values import read_arrow, rows_of, values_of_row
+from f1.values import MessageClasses, read_arrow, rows_of, table_of_rows, values_of_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 
@@ -43,6 +43,7 @@ class ResultSet:
         self.tag: str = reply.tag
         self._cursor: bytes = reply.cursor
         self._first: bytes | None = reply.arrow or None
+        self._few: list[bytes] = list(reply.rows)
 
     @property
     def has_rows(self) -> bool:
@@ -57,17 +58,34 @@ class ResultSet:
     @property
     def more(self) -> bool:
         """Whether rows have yet to be handed out."""
-        return self._first is not None or bool(self._cursor)
+        return self._first is not None or bool(self._cursor or self._few)
+
+    @property
+    def has_few(self) -> bool:
+        """Whether the next rows are here already, and in no Arrow table."""
+        return bool(self._few)
+
+    async def next_rows(self) -> list[tuple[Any, ...]] | None:
+        """Return the next rows as tuples of Python values, None after the last. Raises as :meth:`next_table`."""
+        if not self._few:
+            table = await self.next_table()
+            return None if table is None else self.rows(table)
+        few, self._few = self._few, []
+        self._handed = True
+        return [tuple(values_of_row(row, self.columns, self._classes())) for row in few]
 
     async def next_table(self) -> pa.Table | None:
         """Return the next rows, None after the last. Raises F1Error UNAVAILABLE if their server is gone."""
-        if self._first is None and not self._cursor:
+        if not self.more:
             return None
         table = await self._next()
         self._handed = True
         return table
 
     async def _next(self) -> pa.Table:
+        if self._few:
+            few, self._few = self._few, []
+            return table_of_rows(few, self.columns)
         if self._first is not None:
             data, self._first = self._first, None
             return read_arrow(data)
@@ -105,7 +123,10 @@ class ResultSet:
 
     def rows(self, table: pa.Table) -> list[tuple[Any, ...]]:
         """Return the rows of a table of this result as tuples of Python values."""
-        return rows_of(table, self.columns, {} if self._session is None else self._session.message_classes)
+        return rows_of(table, self.columns, self._classes())
+
+    def _classes(self) -> MessageClasses:
+        return {} if self._session is None else self._session.message_classes
 
     def _where(self) -> tuple[Session, Server]:
         if self._session is None or self._server is None:
@@ -114,7 +135,7 @@ class ResultSet:
 
     async def close(self) -> None:
         """Give up what was not fetched. Idempotent."""
-        cursor, self._cursor, self._first = self._cursor, b"", None
+        cursor, self._cursor, self._first, self._few = self._cursor, b"", None, []
         if cursor:
             session, server = self._where()
             await session.close_cursor(server, cursor)
@@ -165,10 +186,10 @@ class Rows:
         """Have at least one row at hand; False if there is no other."""
         result = self._fetchable()
         while not self.buffered():
-            table = await result.next_table()
-            if table is None:
+            rows = await result.next_rows()
+            if rows is None:
                 return False
-            self._rows, self._next = result.rows(table), 0
+            self._rows, self._next = rows, 0
         return True
 
     def _fetchable(self) -> ResultSet:
@@ -197,6 +218,8 @@ class Rows:
         """Return all rows that are left."""
         result = self._fetchable()
         rows = self.take(len(self._rows))
+        if result.has_few:
+            rows += await result.next_rows() or []
         return rows + result.rows(await result.read_all()) if result.more else rows
 
     @translated

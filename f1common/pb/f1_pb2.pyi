@@ -192,20 +192,22 @@ class TxnContext(_message.Message):
     def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., read_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., handle: _Optional[bytes] = ...) -> None: ...
 
 class Execute(_message.Message):
-    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp", "change_id")
+    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp", "change_id", "few_as_rows")
     SQL_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     TXN_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    FEW_AS_ROWS_FIELD_NUMBER: _ClassVar[int]
     sql: str
     params: bytes
     txn: TxnContext
     max_bytes: int
     timestamp: int
     change_id: bytes
-    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., change_id: _Optional[bytes] = ...) -> None: ...
+    few_as_rows: bool
+    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., change_id: _Optional[bytes] = ..., few_as_rows: _Optional[bool] = ...) -> None: ...
 
 class ColumnInfo(_message.Message):
     __slots__ = ("name", "type", "proto_type", "nullable")
@@ -220,7 +222,7 @@ class ColumnInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., proto_type: _Optional[str] = ..., nullable: _Optional[bool] = ...) -> None: ...
 
 class ExecuteReply(_message.Message):
-    __slots__ = ("columns", "arrow", "cursor", "rows_affected", "tag", "read_ts", "read_set", "writes", "commit_ts", "schema_version")
+    __slots__ = ("columns", "arrow", "cursor", "rows_affected", "tag", "read_ts", "read_set", "writes", "commit_ts", "schema_version", "rows")
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +233,7 @@ class ExecuteReply(_message.Message):
     WRITES_FIELD_NUMBER: _ClassVar[int]
     COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     columns: _containers.RepeatedCompositeFieldContainer[ColumnInfo]
     arrow: bytes
     cursor: bytes
@@ -241,7 +244,8 @@ class ExecuteReply(_message.Message):
     writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
     commit_ts: int
     schema_version: int
-    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., cursor: _Optional[bytes] = ..., rows_affected: _Optional[int] = ..., tag: _Optional[str] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., commit_ts: _Optional[int] = ..., schema_version: _Optional[int] = ...) -> None: ...
+    rows: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., cursor: _Optional[bytes] = ..., rows_affected: _Optional[int] = ..., tag: _Optional[str] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., commit_ts: _Optional[int] = ..., schema_version: _Optional[int] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("cursor", "max_bytes")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from f1common.encoding import tuple as tuples
+from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error, check
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Kind, Schema
@@ -17,7 +18,7 @@ from f1server.exec.arrow_types import narrowed, result_type, sql_type
 from f1server.exec.collect import Collector
 from f1server.exec.duck import Connection, Duck
 from f1server.exec.protos import arrow_function, duck_name
-from f1server.exec.source import Direct, FieldWanted, KeySpan, Source, TableScan
+from f1server.exec.source import Direct, FieldWanted, KeySpan, PointSource, Source, TableScan
 from f1server.plan.names import OutColumn
 from f1server.plan.prepare import BoundQuery, PlannedScan
 from f1server.plan.resolve import ProtoFunction
@@ -47,6 +48,8 @@ class QueryResult:
     arrow_schema: Any
     batches: AsyncIterator[Any]
     close: Callable[[], None] = lambda: None
+    cells: Sequence[bytes] = ()
+    """The rows, instead of batches: each as cells by the positions of the columns, from 1."""
 
     async def table(self) -> Any:
         """Read all of the result into an Arrow table."""
@@ -85,6 +88,20 @@ class Engine:
             connection.close()
             return QueryResult(columns, target, given([cast_batch(b, target) for b in first]))
         return QueryResult(columns, target, self._stream(connection, first, more, target), connection.close)
+
+    async def run_point(self, query: BoundQuery, source: PointSource) -> QueryResult | None:
+        """Run a query for rows by their keys whose values need no Arrow array; None: it is no such query.
+
+        Raises F1Error.
+        """
+        if query.picks is None:
+            return None
+        form, (planned,) = _picks_of(query, query.picks), query.scans
+        if form.cells is None or (rows := await source.point(planned.scan)) is None:
+            return None
+        places = tuple(enumerate(form.cells, 1))
+        cells = [encode_row({p: value for p, i in places if (value := row.get(i)) is not None}) for row in rows]
+        return QueryResult(form.columns, form.schema, given([]), cells=cells)
 
     async def run_direct(self, query: BoundQuery, source: Source) -> QueryResult | None:
         """Run a query whose result is a few rows of its only scan; None: it is no such query. Raises F1Error."""
@@ -329,6 +346,8 @@ class _Picked:
     columns: tuple[ColumnInfo, ...]
     schema: Any
     places: tuple[tuple[int, Any, Any], ...]
+    cells: tuple[int, ...] | None
+    """The columns whose cells are the values of the result, None if not all are so."""
 
     def batch(self, rows: Any) -> Any:
         """Return the columns of the result for a batch of the scan's rows. Raises F1Error OUT_OF_RANGE."""
@@ -356,8 +375,20 @@ def _picks_of(query: BoundQuery, picks: tuple[str, ...]) -> _Picked:
     final = pa.schema([(c.name, target.types[i]) for c, i in zip(columns, indices, strict=True)])
     infos, result = result_columns(final, columns)
     places = tuple((i, target.types[i], last) for i, last in zip(indices, result.types, strict=True))
-    query.kept[picks] = _Picked(infos, result, places)
+    query.kept[picks] = _Picked(infos, result, places, _cells_of(planned, indices))
     return query.kept[picks]  # type: ignore[no-any-return]
+
+
+def _cells_of(planned: PlannedScan, indices: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the columns that a result consists of, if their types say how the client is to show them.
+
+    The Arrow type of a NUMERIC has a scale, of which cells know nothing.
+    """
+    wanted = [planned.scan.columns[i] for i in indices]
+    kinds = [planned.scan.table.by_id[w.column_id].type.kind for w in wanted]
+    if Kind.NUMERIC in kinds or any(w.path for w in wanted):
+        return None
+    return tuple(w.column_id for w in wanted)
 
 
 def _picked(query: BoundQuery, picks: Sequence[str], stream: AsyncIterator[Any]) -> QueryResult:

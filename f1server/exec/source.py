@@ -4,11 +4,22 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from f1server.plan.scans import Bound, Direct, FieldWanted, KeySpan, PredicateOp, SimplePredicate, TableScan
+from f1server.rows.values import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bound", "Direct", "FieldWanted", "KeySpan", "PredicateOp", "SimplePredicate", "Source", "TableScan"]
+__all__ = [
+    "Bound",
+    "Direct",
+    "FieldWanted",
+    "KeySpan",
+    "PointSource",
+    "PredicateOp",
+    "SimplePredicate",
+    "Source",
+    "TableScan",
+]
 
 
 class Source(Protocol):
@@ -22,4 +33,12 @@ class Source(Protocol):
         are kept exactly, and so is ``in_key_order``; rows that fail predicates, or lie outside ``index_spans``, are
         allowed. Raises F1Error.
         """
+        ...
+
+
+class PointSource(Source, Protocol):
+    """A source that also gives rows as they are."""
+
+    async def point(self, scan: TableScan) -> list[Row] | None:
+        """Return the rows that a scan of whole keys finds; None if it is about something else. Raises F1Error."""
         ...

@@ -237,7 +237,9 @@ class F1Kv:
     async def _select(self, key: bytes) -> tuple[int, list[bytes | None]]:
         """Read a row by a statement that commits by itself."""
         sql, params = select([key])
-        execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
+        execute = pb.Execute(
+            sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT), few_as_rows=True
+        )
         answer = await self._session.execute(execute, self._session.deadline(), Resend.ALWAYS)
         rows = (await ResultSet(self._session, answer).read_all()).to_pylist()
         return answer[0].read_ts, [rows[0]["V"] if rows else None]

@@ -68,6 +68,12 @@ class StorageSource:
         found = await self._found(scan)
         return [item.row for item in found]
 
+    async def point(self, scan: TableScan) -> list[Row] | None:
+        """Return the rows that a scan of whole keys finds; None if it is about something else."""
+        if scan.empty or scan.clip is not None or scan.index is not None or not scan.is_point:
+            return None
+        return None if is_history_table(scan.table) else await self.rows(scan)
+
     def _one(self, scan: TableScan) -> Batches:
         if scan.empty or (scan.clip is not None and scan.clip[0] >= scan.clip[1]):
             return self._given(scan, [])

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from f1.nosql import Read, table_read
-from f1.results import dicts_of
+from f1.results import ResultSet, Rows, dicts_of
 from f1.servers import Resend
 from f1.session import Session
+from f1.values import encode_params
 from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
@@ -39,6 +40,10 @@ _ROWS = (
     (0.5, 100, "b", False, -1, 1e308, Decimal("-0.01"), "", b"", _FIRST.date(), _FIRST),
     (1e300, Decimal("-0.000000001"), "", None, None, None, None, None, None, None, None),
 )
+
+
+_PROTO = 'syntax = "proto3"; package x; message M { string name = 1; }'
+_MESSAGE = b"\n\x02ab"
 
 
 async def _both(db: Database, read: Read) -> tuple[list[Any], list[Any]]:
@@ -76,6 +81,58 @@ def test_few_rows_are_what_they_are_in_an_arrow_stream() -> None:
         assert await _both(db, Read("P", [(7.0, 7, "")])) == ([], [])
 
     with_database(body, *DDL)
+
+
+def test_a_select_of_a_row_by_key_is_what_it_is_in_an_arrow_stream() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("P", [dict(zip(_NAMES, values, strict=True)) for values in _ROWS])
+        schema = "CREATE TABLE Q (Id INT64 NOT NULL, M PROTO<x.M>, D DOUBLE, PRIMARY KEY (Id));"
+        sources = {"q.sql": "\n".join(f"{sql};" for sql in DDL) + schema, "x.proto": _PROTO}
+        await db.conn.apply_schema(sources)
+        await db.conn.insert("Q", {"Id": 1, "M": _MESSAGE, "D": -0.0})
+        session = db.conn.session
+        shapes = {
+            "SELECT S, B, I, F, T, Y, Day, At, D FROM P WHERE D = ? AND N = ? AND S = ?": True,
+            "SELECT At, At, I AS again FROM P AS p WHERE p.D = ? AND p.N = ? AND p.S = ?": True,
+            "SELECT I FROM P WHERE D = ? AND N = ? AND S = ? AND D > -5": False,
+            "SELECT * FROM P WHERE D = ? AND N = ? AND S = ?": False,  # it has NUMERIC columns
+            "SELECT I + 1 FROM P WHERE D = ? AND N = ? AND S = ?": False,
+        }
+        asked: list[tuple[str, bool, Sequence[object]]] = [
+            (sql, few, row[:3]) for sql, few in shapes.items() for row in _ROWS
+        ]
+        asked += [("SELECT M, D, Id FROM Q WHERE Id = ?", True, (1,)), ("SELECT M.name FROM Q WHERE Id = 1", False, ())]
+        for text, as_few, key in asked:
+            found = []
+            for few in (True, False):
+                autocommit = pb.TxnContext(kind=pb.AUTOCOMMIT)
+                execute = pb.Execute(sql=text, params=encode_params(key), txn=autocommit, few_as_rows=few)
+                for way in (_all, _one_by_one, _table):
+                    answer = await session.execute(execute, session.deadline(), Resend.ALWAYS)
+                    assert bool(answer[0].rows) is (few and as_few), text
+                    found.append(await way(Rows(ResultSet(session, answer))))
+            assert found[:3] == found[3:], text
+            assert found[0] == found[1]
+        nothing = await db.conn.execute("SELECT I, T FROM P WHERE D = 7 AND N = 7 AND S = ''")
+        assert (await nothing.fetch_arrow()).schema.names == ["I", "T"]
+
+    with_database(body, *DDL)
+
+
+async def _all(rows: Rows) -> list[str]:
+    return [repr(row) for row in await rows.fetchall()]
+
+
+async def _one_by_one(rows: Rows) -> list[str]:
+    found = []
+    while (row := await rows.fetchone()) is not None:
+        found.append(repr(row))
+    return found
+
+
+async def _table(rows: Rows) -> list[str]:
+    table = await rows.fetch_arrow()
+    return [str(table.schema), repr(table.to_pydict())]
 
 
 def test_many_rows_come_as_an_arrow_stream() -> None:
