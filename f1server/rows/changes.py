@@ -74,10 +74,14 @@ def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: R
     if table.untracked or (before is None and after is None):
         return None
     tracked = _tracked(table)
+    old: Row = {}
+    new: Row = {}
     if before is None or after is None:
         kind = ChangeKind.INSERT if before is None else ChangeKind.DELETE
-        old: Row = {i: v for i in tracked if (v := (before or {}).get(i)) is not None}
-        new: Row = {i: v for i in tracked if (v := (after or {}).get(i)) is not None}
+        if before is not None:
+            old = {i: v for i in tracked if (v := before.get(i)) is not None}
+        if after is not None:
+            new = {i: v for i in tracked if (v := after.get(i)) is not None}
     else:
         kind = ChangeKind.UPDATE
         changed = [i for i in tracked if not same(before.get(i), after.get(i))]
@@ -108,7 +112,7 @@ def batches_of(schema: Schema, changes: Iterable[tuple[Table, Change]], commit_i
     for table, change in changes:
         where = layout(schema, table)
         root_key = change.key[: where.root_width]
-        storage_key = layout(schema, where.root).row_key(root_key)
+        storage_key = layout(schema, where.root).row_key_again(root_key)
         grouped.setdefault(storage_key, (where.root, root_key, []))[2].append(change)
     roots = tuple(sorted(grouped))
     links = _links(roots)

@@ -87,7 +87,7 @@ class Constraints:
         self._need_no_referrers(rows)
 
     def _need_parent(self, image: Image, parent: Table) -> None:
-        key = row_key(self.schema, parent, image.key_values[: len(parent.key_column_ids)])
+        key = layout(self.schema, parent).row_key_again(image.key_values[: len(parent.key_column_ids)])
         self._parents.append((image, parent, key))
         if self.images.find(key) is None:
             self.shared.add(key)

@@ -33,9 +33,13 @@ def of_schema(schema: Schema, what: object, make: Callable[[], T]) -> T:
 
 def layout(schema: Schema, table: Table) -> "TableLayout":
     """Return the layout of ``table``, which is one of ``schema``'s."""
-    kept = vars(schema).get("_rows")
-    found: TableLayout | None = kept.get(("layout", table.id)) if kept is not None else None
-    return found or of_schema(schema, ("layout", table.id), lambda: TableLayout(schema, table))
+    kept: dict[int, TableLayout] | None = schema.__dict__.get("_layouts")
+    if kept is None:
+        kept = schema.__dict__["_layouts"] = {}
+    found = kept.get(table.id)
+    if found is None:
+        found = kept[table.id] = TableLayout(schema, table)
+    return found
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,13 @@ class TableLayout:
     def row_key(self, key_values: tuple[Value, ...]) -> bytes:
         """Encode the key of a row."""
         return tuples.encode(self.elements(key_values))
+
+    def row_key_again(self, key_values: tuple[Value, ...]) -> bytes:
+        """Encode the key of a row that is often the same one as the last time, such as the parent of many rows."""
+        last: tuple[tuple[Value, ...], bytes] | None = self.__dict__.get("_last")
+        if last is None or last[0] != key_values:
+            last = self.__dict__["_last"] = (key_values, self.row_key(key_values))
+        return last[1]
 
 
 def canonical(value: Value) -> Value:

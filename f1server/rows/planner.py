@@ -21,7 +21,7 @@ from f1server.rows.changes import ChangeBatch, batch_write, batches_of, change_o
 from f1server.rows.constraints import Constraints, Range, Rows, reference_of
 from f1server.rows.entries import Entries, predicted_reads
 from f1server.rows.images import Effect, Image, Images, Prepared, describe_key, prepare, storage_write
-from f1server.rows.keys import row_key, row_prefix, split_row_key
+from f1server.rows.keys import row_prefix, split_row_key
 from f1server.rows.layout import cascades, layout
 from f1server.rows.values import Row
 from f1server.rows.writes import LogicalWrite, WriteKind
@@ -162,7 +162,7 @@ class WritePlanner:
         where = layout(self._schema, prepared.table)
         if where.parent is not None:
             width = len(where.parent.key_column_ids)
-            shared.add(row_key(self._schema, where.parent, prepared.key_values[:width]))
+            shared.add(layout(self._schema, where.parent).row_key_again(prepared.key_values[:width]))
         if not (where.foreign_keys or where.unique_indexes):
             return
         row = {**prepared.columns, **dict(zip(prepared.table.key_column_ids, prepared.key_values, strict=True))}
