@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute  # casts import it: the first query would wait
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import encode_row
