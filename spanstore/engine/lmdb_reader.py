@@ -99,14 +99,12 @@ class LmdbReader:
         return _opened(item) if item[0] >= start else None
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) of ``[start, end)``, ascending or descending."""
+        """Return the (key, value) of ``[start, end)``, ascending or descending, as they are read."""
         txn = self._txn
         if txn is None:
             raise InvariantViolation("the reader is closed")
         items = self._items(txn, start, end, reverse)
-        if any_sealed(start, end):
-            items = map(_opened, items)
-        yield from items
+        return map(_opened, items) if any_sealed(start, end) else items
 
     def _items(
         self, txn: "lmdb.Transaction[bytes]", start: bytes, end: bytes, reverse: bool
