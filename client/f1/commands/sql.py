@@ -1,7 +1,7 @@
 """``f1 sql``: statements from the command line, a file, a pipe or a person."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -30,10 +30,12 @@ def command(
     host: HostOption = None,
     database: DatabaseOption = None,
     statements: Annotated[
-        str | None, typer.Option("-c", "--command", metavar="SQL", help="Run these statements and end.")
+        list[str] | None,
+        typer.Option("-c", "--command", metavar="SQL", help="Run these statements and end; repeatable."),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("-f", "--file", metavar="FILE", help="Run the statements in a file; - is stdin.")
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("-f", "--file", metavar="FILE", help="Run the statements in a file; - is stdin; repeatable."),
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How results are printed.")] = Format.table,
     directory: DirOption = None,
@@ -46,14 +48,14 @@ def command(
     def connect(name: str | None) -> f1.Connection:
         return open_connection(host, name, user=user, password=password)
 
-    if statements is not None and file is not None:
+    if statements and files:
         raise F1Error(Code.INVALID_ARGUMENT, "-c and -f both give statements; use one of them")
-    if statements is not None:
-        _run(lambda: connect(database), form, statements, "")
-    elif file is not None and str(file) != "-":
-        _run(lambda: connect(database), form, read_text(file), str(file))
-    elif file is not None or not sys.stdin.isatty():
-        _run(lambda: connect(database), form, sys.stdin.read(), "stdin")
+    if statements:
+        _run(lambda: connect(database), form, [(text, "") for text in statements])
+    elif files:
+        _run(lambda: connect(database), form, [_read(file) for file in files])
+    elif not sys.stdin.isatty():
+        _run(lambda: connect(database), form, [_read(Path("-"))])
     else:
         # The line editor is slow to load, and only people need it.
         from f1.shell.repl import GREETING, run_shell
@@ -62,14 +64,20 @@ def command(
         run_shell(connect, database, form, greeting)
 
 
-def _run(opened: Callable[[], f1.Connection], form: Format, text: str, name: str) -> None:
-    """Run statements up to the first error."""
+def _read(file: Path) -> tuple[str, str]:
+    """Return the text of a file, and its name for errors."""
+    return (sys.stdin.read(), "stdin") if str(file) == "-" else (read_text(file), str(file))
+
+
+def _run(opened: Callable[[], f1.Connection], form: Format, texts: Sequence[tuple[str, str]]) -> None:
+    """Run the statements of texts, which have names, in one session, up to the first error."""
     with opened() as connection:
         runner = Runner(connection, sys.stdout.write, form)
-        for piece in split_all(text):
-            try:
-                runner.run(piece)
-            except F1Error as error:
-                sys.stdout.flush()
-                raise with_place(error, piece, name) from error
+        for text, name in texts:
+            for piece in split_all(text):
+                try:
+                    runner.run(piece)
+                except F1Error as error:
+                    sys.stdout.flush()
+                    raise with_place(error, piece, name) from error
         finish(runner)

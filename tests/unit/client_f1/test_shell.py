@@ -85,6 +85,17 @@ def test_several_statements_and_a_transaction(cluster: FakeCluster, command: Com
     assert out == "a\n1\nb\n2\n"
 
 
+def test_several_commands_and_files_run_one_after_the_other(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("sql", "--format", "csv", "-c", "SELECT 1 AS a", "-c", "SELECT 2 AS b")
+    assert (code, out, err) == (0, "a\n1\nb\n2\n", "")
+    one, two = tmp_path / "one.sql", tmp_path / "two.sql"
+    one.write_text("SELECT 1 AS a;")
+    two.write_text("SELECT 2 AS b;\n BOGUS")
+    code, out, err = command("sql", "--format", "csv", "-f", str(one), "-f", str(two))
+    assert (code, out) == (1, "a\n1\nb\n2\n")
+    assert f"({two}:2:2)" in err
+
+
 def test_an_error_is_one_line_and_the_exit_code_one(cluster: FakeCluster, command: Command) -> None:
     cluster.set_fault(once(F1Error(Code.NOT_FOUND, "there is no\ntable Nope"), "execute"))
     code, out, err = command("sql", "-c", "SELECT 1")
