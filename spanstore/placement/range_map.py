@@ -29,6 +29,16 @@ BORDERS_KEY = tuples.encode((SYSTEM_TABLE_ID, "automatic_borders"))
 """The row of the borders that nobody asked for: only these are taken away without being asked."""
 
 
+def readable(key: bytes) -> str:
+    """Return a key as the values it encodes, or in hexadecimal if it is none."""
+    if key in (b"", KEY_MAX):
+        return "-inf" if not key else "+inf"
+    try:
+        return "/".join(str(element) for element in tuples.decode(key))
+    except F1Error:
+        return f"0x{key.hex()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Keys from ``start`` (inclusive) to ``end`` (exclusive), owned by ``group``."""
@@ -98,7 +108,7 @@ class RangeMap:
         if not KEY_MIN < key < KEY_MAX:
             raise F1Error(Code.INVALID_ARGUMENT, "a border lies between two keys")
         if found.start == key:
-            raise F1Error(Code.ALREADY_EXISTS, f"a range begins at {key.hex()} already; f1 range list --all shows them")
+            raise F1Error(Code.ALREADY_EXISTS, f"a range begins at {readable(key)} already; see f1 range list --all")
         return self._with([Range(found.start, key, found.group), Range(key, found.end, found.group)])
 
     def merge(self, key: bytes) -> "RangeMap":
@@ -106,7 +116,7 @@ class RangeMap:
         right = self.lookup(key)
         position = self._starts.index(right.start)
         if right.start != key or not position:
-            raise F1Error(Code.NOT_FOUND, f"no range begins at {key.hex()}; f1 range list --all shows where they do")
+            raise F1Error(Code.NOT_FOUND, f"no range begins at {readable(key)}; see f1 range list --all")
         left = self.ranges[position - 1]
         if left.group != right.group:
             raise F1Error(

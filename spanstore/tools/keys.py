@@ -25,13 +25,3 @@ def parse_key(text: str) -> bytes:
         return tuples.encode(tuple(int(part) if _NUMBER.fullmatch(part) else part for part in text.split("/")))
     except ValueError as error:
         raise F1Error(Code.INVALID_ARGUMENT, f"{text!r} is no key: {error}") from error
-
-
-def readable(key: bytes) -> str:
-    """Return a key as the values it encodes, or in hexadecimal if it is none."""
-    if key in (b"", KEY_MAX):
-        return "-inf" if not key else "+inf"
-    try:
-        return "/".join(str(element) for element in tuples.decode(key))
-    except F1Error:
-        return f"0x{key.hex()}"

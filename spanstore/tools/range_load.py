@@ -10,7 +10,7 @@ from rich.table import Table
 from spanstore.client import SpanClient
 from spanstore.client.surveying import Surveyor
 from spanstore.placement.load_balance import View
-from spanstore.tools.keys import readable
+from spanstore.placement.range_map import readable
 from spanstore.tools.range_policy import Format, FormatOption
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve

@@ -24,9 +24,9 @@ from spanstore.client.placement import (
     wait_for_move,
 )
 from spanstore.placement.jobs import JobState, MoveJob
-from spanstore.placement.range_map import KEY_MAX, Range, RangeMap
+from spanstore.placement.range_map import KEY_MAX, Range, RangeMap, readable
 from spanstore.tools import range_load, range_policy
-from spanstore.tools.keys import parse_key, readable
+from spanstore.tools.keys import parse_key
 from spanstore.tools.show import wide_console
 from spanstore.tools.target import DirOption, HostOption, resolve
 

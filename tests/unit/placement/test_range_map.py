@@ -102,3 +102,11 @@ def test_first_map_deals_tables_whole_and_keeps_the_systems_own_rows_in_the_meta
         for _ in range(5):
             assert ranges.group_of(tuples.encode((table, rng.randrange(1 << 40), "x"))) == group
     assert owners == set(groups) - {0} or owners == {0}
+
+
+def test_errors_name_a_border_as_people_write_it() -> None:
+    ranges = RangeMap.from_starts([(b"", 1), (tuples.encode((22, 5)), 1)], 1)
+    with pytest.raises(F1Error, match="a range begins at 22/5 already"):
+        ranges.split(tuples.encode((22, 5)))
+    with pytest.raises(F1Error, match="no range begins at 22/abc;"):
+        ranges.merge(tuples.encode((22, "abc")))

@@ -11,8 +11,8 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.placement.directory import Standing
-from spanstore.placement.range_map import spread_tables
-from spanstore.tools.keys import parse_key, readable
+from spanstore.placement.range_map import readable, spread_tables
+from spanstore.tools.keys import parse_key
 from spanstore.tools.ranges import leaders_of, range_rows, to_csv
 from spanstore.tools.show import told
 from spanstore.tools.status import _print_tables, holder_text, summarise
