@@ -108,10 +108,8 @@ class Committer:
             except Conflict:
                 raise
             except F1Error as error:
-                if loop.time() >= end and error.code is Code.FENCED:
-                    text = "the commit did not get done within a schema lease: the servers are overloaded; run it again"
-                    raise F1Error(Code.ABORTED, text) from error
                 if loop.time() >= end or not await self._may_retry(database, error, version):
+                    refuse_fenced(error)
                     raise
                 await self._end_attempt(database, request, attempt, error)
             await asyncio.sleep(backoff.next_s())
@@ -296,6 +294,13 @@ class Committer:
                     raise outcome
         seen.update(rows)
         planner.give(rows, given)
+
+
+def refuse_fenced(error: F1Error) -> None:
+    """Raise ABORTED in the place of FENCED, which speaks of a lease that clients know nothing of."""
+    if error.code is Code.FENCED:
+        text = "the commit did not get done within a schema lease: the servers are overloaded; run it again"
+        raise F1Error(Code.ABORTED, text) from error
 
 
 def refuse_moved(schema: Schema, writes: Iterable[LogicalWrite]) -> None:

@@ -13,7 +13,7 @@ from f1server.access.rights import Caller
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.rows.writes import LogicalWrite
-from f1server.txn.committer import Committed, Committer, allow_commit
+from f1server.txn.committer import Committed, Committer, allow_commit, refuse_fenced
 from f1server.txn.readset import moved
 from spanstore.client import KeyRange, ReadResult, SpanClient, Transaction
 
@@ -166,8 +166,10 @@ class PessimisticTransactions:
                 allow_commit(leased.schema, caller, writes)
                 filled = self._committer.fill(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
-        except BaseException:
+        except BaseException as error:
             await item.tx.rollback()
+            if isinstance(error, F1Error):
+                refuse_fenced(error)
             raise
 
     async def rollback(self, handle: bytes) -> None:

@@ -1,7 +1,7 @@
 """Pessimistic transactions at their f1server: what ends one, what does not, and who may use it."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import f1
 from f1.transactions import Transaction
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
+from f1common.pb import spanstore_pb2
 from f1server.testing.database import Database, with_database
 
 R = "CREATE TABLE R (A INT64 NOT NULL, V INT64, PRIMARY KEY (A))"
@@ -170,3 +171,33 @@ def test_a_restarted_server_knows_no_transactions() -> None:
         assert await db.rows("SELECT V FROM R") == [(2,)]
 
     with_database(body, R)
+
+
+def test_a_commit_that_misses_its_schema_lease_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server makes no other attempt, for its locks are gone: its client has to be told that it may."""
+
+    async def body(db: Database) -> None:
+        conn = await db.at(0)
+        await conn.insert("R", {"A": 1, "V": 1})
+        router = db.process().client._router
+        original = router.send
+        late: list[str] = []
+        tries: list[str] = []
+
+        async def send(group: int, request: Callable[[], spanstore_pb2.Request], *args: Any, **kwargs: Any) -> Any:
+            if tries and not late and request().WhichOneof("body") == "commit":
+                late.append("commit")
+                await asyncio.sleep(4.0)
+            return await original(group, request, *args, **kwargs)
+
+        async def work(tx: Transaction) -> None:
+            tries.append("try")
+            rows = await (await tx.execute("SELECT V FROM R WHERE A = 1 FOR UPDATE")).fetchall()
+            await tx.update("R", {"A": 1, "V": rows[0][0] + 1})
+
+        monkeypatch.setattr(router, "send", send)
+        await conn.run(work, kind="pessimistic")
+        assert (late, len(tries)) == (["commit"], 2)
+        assert await db.rows("SELECT V FROM R") == [(2,)]
+
+    with_database(body, R, f1servers=1)
