@@ -22,7 +22,7 @@ from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
 from f1server.rows.writes import LogicalWrite, WriteKind
 from f1server.txn.readset import Conflict, ReadSetEntry, moved, validate
 from f1server.txn.together import ReadsTogether
-from f1server.txn.unlocked import Trust, foresee
+from f1server.txn.unlocked import InTheWay, Trust, foresee
 from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version, Write
 from spanstore.client.client import LAST_ATTEMPT
 
@@ -211,7 +211,11 @@ class Committer:
         if not self._trust.has(tables):
             return None
         planner = self._planner(leased.schema, filled)
-        found = await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
+        try:
+            found = await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
+        except InTheWay:
+            self._trust.lose(tables)
+            return None
         if found is None:
             return None
         for test in found.expected:

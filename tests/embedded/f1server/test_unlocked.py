@@ -1,7 +1,7 @@
 """The first attempt of a commit: without locks, tested in the round that commits; whoever loses goes on with locks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from f1server.testing.checks import check_consistency
 from f1server.testing.database import Database, with_database
+from f1server.txn.together import ReadsTogether
 from f1server.txn.unlocked import Trust
 
 DDL = (
@@ -77,11 +78,9 @@ def test_who_loses_a_race_goes_on_with_locks_and_trusts_again_later(monkeypatch:
         await conn.upsert("P", {"Id": 1, "V": 12})
         assert spy.taken() == ["read", "commit", "outcome", "lock_read", "commit"]
         assert await db.rows("SELECT V FROM P") == [(12,)]
-        for _ in range(2):
+        for locked in (True, True, True, False, True, False, False, False):
             await conn.upsert("P", {"Id": 1, "V": 0})
-            assert spy.taken() == ["lock_read", "commit"]
-        await conn.upsert("P", {"Id": 1, "V": 7})
-        assert spy.taken() == ["read", "commit"]
+            assert spy.taken() == ["lock_read" if locked else "read", "commit"]
         assert await check_consistency(db.conn) == []
 
     with_database(body, *DDL, f1servers=2)
@@ -164,22 +163,62 @@ def test_who_waited_for_a_row_in_anothers_hands_begins_again_with_locks(monkeypa
     with_database(body, *DDL, f1servers=2)
 
 
-def test_trust_is_lost_for_twice_as_long_each_time_and_won_back() -> None:
+def test_rows_that_others_hold_count_as_a_race_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def held(_: ReadsTogether, __: Sequence[bytes]) -> None:
+        return None
+
+    async def body(db: Database) -> None:
+        conn = await db.at(0)
+        await conn.insert("P", {"Id": 1, "V": 1})
+        spy = Spy(db, monkeypatch)
+        with monkeypatch.context() as patched:
+            patched.setattr(ReadsTogether, "read_all", held)
+            await conn.upsert("P", {"Id": 1, "V": 2})
+        assert spy.taken() == ["lock_read", "commit"]
+        await conn.upsert("P", {"Id": 1, "V": 3})
+        assert spy.taken() == ["lock_read", "commit"]
+        assert await db.rows("SELECT V FROM P") == [(3,)]
+
+    with_database(body, *DDL, f1servers=1)
+
+
+def doubted(trust: Trust, *tables: str) -> int:
+    """Count the commits that take locks before one is tried again."""
+    count = 0
+    while not trust.has(tables):
+        count += 1
+    return count
+
+
+def test_trust_is_lost_with_each_race_and_won_back_by_degrees() -> None:
     trust = Trust()
-
-    def doubted() -> int:
-        count = 0
-        while not trust.has({"a", "b"}):
-            count += 1
-        return count
-
-    assert doubted() == 0
-    whiles = []
-    for _ in range(8):
+    assert doubted(trust, "a", "b") == 0
+    locked = []
+    for _ in range(4):
         trust.lose({"a"})
         assert trust.has({"b"})
-        whiles.append(doubted())
-    assert whiles == [2, 4, 8, 16, 32, 64, 64, 64]
-    trust.win({"a"})
+        locked.append(doubted(trust, "a", "b"))
+    assert locked == [3, 15, 63, 63]
+    won = []
+    for _ in range(7):
+        trust.win({"a", "b"})
+        won.append(doubted(trust, "b", "a"))
+    assert won == [31, 15, 7, 3, 1, 0, 0]
+
+
+def test_while_a_table_is_in_doubt_one_commit_is_tried_at_a_time() -> None:
+    """Else all that change a hot row try at the moment when the doubt ends, and all but one of them lose."""
+    trust = Trust()
+    for _ in range(3):
+        trust.lose({"a"})
+    assert [trust.has({"a"}) for _ in range(256)].count(True) == 4
+    assert doubted(trust, "b") == 0
+
+
+def test_many_tables_are_tried_together_when_none_of_them_is_too_much_in_doubt() -> None:
+    trust = Trust()
     trust.lose({"a", "b"})
-    assert doubted() == 2
+    trust.lose({"b"})
+    assert doubted(trust, "a") == 3
+    assert doubted(trust, "a", "b") == 15
+    assert doubted(trust, "a", "b") == 15
