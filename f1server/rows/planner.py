@@ -97,6 +97,11 @@ class WritePlanner:
         inserts = (prepared.key for prepared in self._prepared if prepared.write.kind is WriteKind.INSERT)
         return frozenset(key for key in inserts if touched[key] == 1)
 
+    def looks_below(self) -> bool:
+        """Tell whether some write takes a row away from where others may lie below it, or refer to it."""
+        leaving = (p for p in self._prepared if p.write.kind is WriteKind.DELETE or p.moved_to is not None)
+        return any(where.children or where.referrers for where in (layout(self._schema, p.table) for p in leaving))
+
     def needs(self) -> Needs:
         """Return what has not been given yet.
 

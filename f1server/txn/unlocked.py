@@ -100,6 +100,8 @@ async def foresee(
     ``unique`` names the commit. What is wrong is said by who looks under locks. Raises Conflict: that a row has changed
     stays true; and InTheWay.
     """
+    if planner.looks_below():
+        return None  # that needs ranges
     try:
         seen: dict[bytes, Version | None] = {}
         validated = {entry.key for entry in read_set}

@@ -62,6 +62,8 @@ def test_an_insert_has_one_round_and_other_writes_two(monkeypatch: pytest.Monkey
         assert spy.taken() == ["read", "commit"] * 2
         await conn.delete("C", [(1, 1)])
         assert spy.taken() == ["read", "commit"]
+        await conn.delete("P", [2])  # what may have children is not looked at in vain
+        assert spy.taken()[0] == "lock_read"
         assert await db.rows("SELECT V FROM P WHERE Id = 1") == [(3,)]
         assert await db.rows("SELECT count(*) FROM C") == [(299,)]
         assert await check_consistency(db.conn) == []
