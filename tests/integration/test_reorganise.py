@@ -87,7 +87,8 @@ def test_a_slave_and_the_owner_die_in_the_middle_of_a_build(tmp_path: Path) -> N
             until(lambda: job_of(database)["state"] == "done")
             changes = count[0]
         assert changes > 10
-        assert "partitions are left" in log_of(database, "f1-2")
+        # How much was finished by then is not certain here; test_divided_walks sees that only the rest is done.
+        assert "is carried on here" in log_of(database, "f1-2")
         assert "a process that works on rows was started" in log_of(database, "slave-2")
         cluster.start("f1-1")
         database.command("check")
