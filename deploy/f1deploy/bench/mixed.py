@@ -140,7 +140,7 @@ async def _run(spec: MixSpec, pipe: Pipe) -> None:
     async with await aio.connect(spec.hosts, autocommit=True, timeout_s=30.0) as connection:
         asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
         pipe.send("running")
-        mix = Mix(connection.execute, spec.rows, done)
+        mix = Mix(connection.execute, spec.rows, done, odd=not spec.rate)
         if spec.rate:
             await mix.arrive(random.Random(spec.seed), spec.rate, stop)
         else:
@@ -161,7 +161,11 @@ def hand_over(pipe: Pipe, done: Operations) -> None:
 class Mix:
     """Draws operations and performs them through ``execute``."""
 
-    def __init__(self, execute: Callable[..., Awaitable[Any]], rows: int, done: Operations) -> None:
+    def __init__(
+        self, execute: Callable[..., Awaitable[Any]], rows: int, done: Operations, *, odd: bool = False
+    ) -> None:
+        """``odd``: whether inserts take odd ids. The two loads of a measurement must not insert the same row."""
+        self._odd = odd
         self._execute = execute
         self._rows = rows
         self._done = done
@@ -219,7 +223,7 @@ class Mix:
         match rng.randrange(5):
             case 0:
                 new = row
-                while new % GAP == 0 or new in self._inserted:
+                while new % GAP == 0 or new % 2 != self._odd or new in self._inserted:
                     new = rng.randrange(self._rows * GAP)
                 self._inserted.add(new)
                 return False, _INSERT, (new, rng.randrange(CATEGORIES), f"item {new}", "n" * 40)
