@@ -283,9 +283,7 @@ class Connection(Reads):
                 f"the open transaction {what}, and DDL is no part of it: it counts at once and is not rolled back; "
                 "commit or roll back first",
             )
-        execute = pb.Execute(
-            sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT), few_as_rows=True
-        )
+        execute = pb.Execute(sql=sql, params=encode_params(params), txn=pb.TxnContext(kind=pb.AUTOCOMMIT))
         answer = await self._session.execute_ddl(execute, max(_DDL_TIMEOUT_S, self._session.timeout_s))
         return ResultSet(self._session, answer)
 

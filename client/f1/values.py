@@ -196,15 +196,18 @@ def values_of_row(data: bytes, columns: Sequence[pb.ColumnInfo], known: MessageC
     return values
 
 
-_ARROW_TYPES = {
+ARROW_TYPES: Mapping[str, pa.DataType] = {
     "BOOL": pa.bool_(),
     "INT64": pa.int64(),
     "DOUBLE": pa.float64(),
+    "NUMERIC": pa.decimal128(38, 9),
     "STRING": pa.string(),
     "BYTES": pa.binary(),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "PROTO": pa.binary(),
 }
+"""Kinds of columns as Arrow holds them."""
 
 
 def table_of_rows(rows: Sequence[bytes], columns: Sequence[pb.ColumnInfo]) -> pa.Table:
@@ -216,7 +219,7 @@ def table_of_rows(rows: Sequence[bytes], columns: Sequence[pb.ColumnInfo]) -> pa
     arrays = []
     for position, info in enumerate(columns, 1):
         values: list[Any] = [row.get(position) for row in cells]
-        kind = _ARROW_TYPES.get(info.type, pa.binary())
+        kind = ARROW_TYPES["PROTO" if info.proto_type else info.type]
         if info.type in ("DATE", "TIMESTAMP"):
             units = [v.days if isinstance(v, Date) else v.us if isinstance(v, Timestamp) else None for v in values]
             arrays.append(pa.array(units, pa.int32() if info.type == "DATE" else pa.int64()).cast(kind))

@@ -190,10 +190,13 @@ class Committer:
             commit_id=self.commit_id(schema, request.writes[0], request.unique, request.created_ts),
             attempt=attempt,
         )
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
         try:
-            if attempt == 1 and (done := await self._without_locks(tx, leased, request, filled, timeout_s)) is not None:
+            if attempt == 1 and (done := await self._without_locks(tx, leased, request, filled, end)) is not None:
                 return done
-            return await self.work(tx, leased, filled, request.read_set, request.read_ts, request.unique, timeout_s)
+            left_s = max(0.1, end - loop.time())
+            return await self.work(tx, leased, filled, request.read_set, request.read_ts, request.unique, left_s)
         except BaseException:
             await tx.rollback()
             raise
@@ -204,9 +207,12 @@ class Committer:
         leased: Leased,
         request: CommitRequest,
         filled: Sequence[LogicalWrite],
-        timeout_s: float,
+        end: float,
     ) -> Committed | None:
-        """Commit in one round what was planned without locks; None if nothing was sent, since that does not do."""
+        """Commit in one round what was planned without locks; None if nothing was sent, since that does not do.
+
+        ``end`` is when the attempt should be over, on the clock of the loop: looking may have to wait for a leader.
+        """
         tables = {write.table for write in filled}
         if not self._trust.has(tables):
             return None
@@ -221,7 +227,8 @@ class Committer:
         for test in found.expected:
             tx.expect(test)
         try:
-            done = await self.carry_out(tx, leased, found.plan, timeout_s)
+            left_s = max(0.1, end - asyncio.get_running_loop().time())
+            done = await self.carry_out(tx, leased, found.plan, left_s)
         except F1Error as error:
             if error.code is Code.ABORTED:
                 self._trust.lose(tables)

@@ -82,6 +82,8 @@ class TxnWork:
     def wanted(self) -> list[tuple[Span, LockMode]]:
         """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
         wanted = [lock_of_write(write) for write in self.writes]
+        if not self.preconditions:
+            return wanted
         written = {write.key for write in self.writes if write.key_offset < 0}
         tested = [span for p in self.preconditions for span in spans_of(p)]
         return wanted + [(s, LockMode.SHARED) for s in tested if s.end is not None or s.start not in written]

@@ -18,23 +18,12 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from f1.metadata import Column, Metadata, Table, unknown
+from f1.values import ARROW_TYPES
 from f1common.errors import Code, F1Error
 
 _BLOCK_BYTES = 4 << 20
 _PARQUET_ROWS = 20_000
 _ARROW_ROW = re.compile(r"Row #(\d+): ")
-
-ARROW_TYPES: dict[str, pa.DataType] = {
-    "BOOL": pa.bool_(),
-    "INT64": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "NUMERIC": pa.decimal128(38, 9),
-    "STRING": pa.string(),
-    "BYTES": pa.binary(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "PROTO": pa.binary(),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,28 @@ def doubted(trust: Trust, *tables: str) -> int:
     return count
 
 
+def test_a_look_that_takes_long_leaves_less_time_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(db: Database) -> None:
+        conn = await db.at(0)
+        await conn.insert("P", {"Id": 1, "V": 1})
+        committer = db.frontend(0)._committer
+        work, given = committer.work, []
+
+        async def no_leader(keys: object) -> None:
+            await asyncio.sleep(5.0)
+
+        async def noted(*args: Any) -> Any:
+            given.append(args[-1])
+            return await work(*args)
+
+        monkeypatch.setattr(committer._together, "read_all", no_leader)
+        monkeypatch.setattr(committer, "work", noted)
+        await conn.upsert("P", {"Id": 1, "V": 2})
+        assert len(given) == 1 and given[0] < 5.1
+
+    with_database(body, *DDL, f1servers=1)
+
+
 def test_trust_is_lost_with_each_race_and_won_back_by_degrees() -> None:
     trust = Trust()
     assert doubted(trust, "a", "b") == 0
