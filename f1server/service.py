@@ -22,6 +22,8 @@ PROTOCOL_VERSION = 1
 SERVICE_NAME = "f1.db.F1Server"
 
 _DEFAULT_TIMEOUT_MS = 60_000
+_COMMITTING = frozenset({"commit", "end", "insert_rows"})
+"""Requests that may have been carried out when their time is over."""
 _LONGEST_TIMEOUT_MS = 3_600_000
 
 Handler = Callable[[str, Any, Caller], Awaitable[Any]]
@@ -55,6 +57,7 @@ class F1Servicer(stubs.F1ServerServicer):
             "close_cursor": frontend.close_cursor,
             "read": frontend.read,
             "commit": frontend.commit,
+            "insert_rows": frontend.insert_rows,
             "begin": frontend.begin,
             "end": frontend.end,
             "outcome": frontend.outcome,
@@ -114,7 +117,7 @@ class F1Servicer(stubs.F1ServerServicer):
             database = request.database or "default"
             caller = await self._admit(token, None if kind == "ping" else database)
             work = handler(database, getattr(request, str(kind)), caller)
-            answer = await within(Deadline.after(timeout_ms / 1000), work, ambiguous=kind in ("commit", "end"))
+            answer = await within(Deadline.after(timeout_ms / 1000), work, ambiguous=kind in _COMMITTING)
             response = pb.Response(id=request.id)
             getattr(response, str(kind)).CopyFrom(answer)
         except asyncio.CancelledError:

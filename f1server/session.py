@@ -36,6 +36,7 @@ from f1server.schemachange.preview.planner import Files, SchemaPlanner
 from f1server.schemachange.preview.planwire import only_from_pb, planned_to_pb, survey_to_pb
 from f1server.sql import SqlRunner
 from f1server.txn import nosql
+from f1server.rows.columns import RowWrites, read_batch
 from f1server.txn.committer import CommitRequest, Committer
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
@@ -246,13 +247,29 @@ class Frontend:
 
     async def commit(self, database: str, request: pb.Commit, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Commit the writes of an optimistic transaction."""
-        if not 8 <= len(request.commit_id) <= 16:
-            raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
-        _check_timestamp(request.created_ts)
+        _check_name(request)
         wanted = CommitRequest(
             writes=writes_from_pb(request.writes),
             read_set=read_set_from_pb(request.read_set),
             read_ts=request.read_ts,
+            unique=request.commit_id,
+            created_ts=request.created_ts,
+            caller=caller,
+            priority_ts=request.priority_ts,
+        )
+        done = await self._committer.commit(database, wanted)
+        return pb.CommitReply(commit_ts=done.ts, rows_affected=done.rows_affected)
+
+    async def insert_rows(
+        self, database: str, request: pb.InsertRows, caller: Caller = EVERYBODY
+    ) -> pb.CommitReply:
+        """Insert rows that come by columns, in a transaction of their own."""
+        _check_name(request)
+        batch = read_batch(request.table, request.arrow, request.schema_version)
+        wanted = CommitRequest(
+            writes=RowWrites(batch),
+            read_set=(),
+            read_ts=0,
             unique=request.commit_id,
             created_ts=request.created_ts,
             caller=caller,
@@ -511,6 +528,12 @@ def _kind_of(txn: pb.TxnContext) -> str:
         raise F1Error(Code.INVALID_ARGUMENT, f"{txn.kind} is no kind of transaction; is the client newer?")
     _check_timestamp(txn.read_ts)
     return pb.TxnKind.Name(txn.kind)
+
+
+def _check_name(request: pb.Commit | pb.InsertRows) -> None:
+    if not 8 <= len(request.commit_id) <= 16:
+        raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
+    _check_timestamp(request.created_ts)
 
 
 def _check_timestamp(timestamp: int) -> None:

@@ -5,7 +5,8 @@ and `cluster` starts real processes and waits for them a lot. The files of each 
 process each. As many parts run at the same time as there are processors, and one more, because tests wait now and then:
 one for two processors is of `cluster` while there is anything else to do. So all are busy to the end.
 
-Each line of output says which part it comes from. The exit code is 0 when all passed.
+Each line of output says which part it comes from; what failed is said once more at the end, where logs that keep only
+their last lines still have it. The exit code is 0 when all passed.
 """
 
 import argparse
@@ -38,6 +39,9 @@ SUITES = {
 }
 
 NOTHING_COLLECTED = 5
+
+# How the lines of pytest's short summary begin.
+FAILURE = ("FAILED ", "ERROR ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Run:
 
     def __init__(self, parts: Sequence[Part], options: Sequence[str], processors: int, root: Path = ROOT) -> None:
         self.codes: dict[str, int] = {}
+        self.failures: list[str] = []
         self._waiting = list(parts)
         self._options = tuple(options)
         self._root = root
@@ -130,11 +135,17 @@ class Run:
         process = subprocess.Popen(command, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with self._lock:
             self._running.add(process)
+        failures = []
         for line in process.stdout or ():
             print(f"{part.name:12} | {line}", end="", flush=True)
+            if line.startswith(FAILURE):
+                failures.append(line.rstrip())
         code = process.wait()
         with self._lock:
             self._running.discard(process)
+            self.failures += [f"{part.name:12} | {failure}" for failure in failures]
+            if code not in (0, NOTHING_COLLECTED) and not failures:
+                self.failures.append(f"{part.name:12} | ended with {code}, and named no test")
         print(f"{part.name:12} | ended with {code} after {time.monotonic() - began:.0f} s", flush=True)
         return code
 
@@ -162,7 +173,10 @@ def main(arguments: Sequence[str]) -> int:
     if missing:
         raise SystemExit(f"{', '.join(missing)}: tests that are in no suite; see SUITES")
     began = time.monotonic()
-    code = Run(deal(chosen.only), options, os.cpu_count() or 1).all()
+    run = Run(deal(chosen.only), options, os.cpu_count() or 1)
+    code = run.all()
+    for failure in run.failures:
+        print(failure)
     print(f"{'all':12} | ended with {code} after {time.monotonic() - began:.0f} s")
     return code
 

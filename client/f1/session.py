@@ -10,10 +10,12 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
 from f1.metadata import Metadata
+from f1.newrows import NewRows
 from f1.servers import Resend, Server, Servers, ends_within
 from f1common.errors import Code, F1Error, check
 from f1common.ids import new_id
@@ -39,6 +41,14 @@ class Committed:
     rows_affected: int
 
 
+class _Name(NamedTuple):
+    """What names a commit, and how old its transaction is."""
+
+    commit_id: bytes
+    created_ts: int
+    priority_ts: int
+
+
 class Session:
     """One database of one cluster, for any number of connections. Lives on one event loop."""
 
@@ -48,6 +58,7 @@ class Session:
         self.rng = rng
         self.timeout_s = timeout_s
         self.message_classes: dict[str, type[Message]] = {}
+        self._knows_insert_rows = True
         self._metadata: Metadata | None = None
         self._reading_metadata: asyncio.Task[Metadata] | None = None
 
@@ -127,28 +138,67 @@ class Session:
         deadline: Deadline,
     ) -> Committed:
         """Commit exactly once. Raises F1Error: ABORTED and others if nothing was written, UNKNOWN_OUTCOME."""
-        backoff = self.backoff()
-        lost: Server | None = None
-        while True:
+
+        def make(name: _Name) -> pb.Request:
             request = self._request()
             commit = request.commit
             commit.writes.extend(writes)
             commit.read_set.extend(read_set)
             commit.read_ts = read_ts
-            commit.commit_id = new_id(self.rng)
-            commit.created_ts = self.servers.now_us()
-            commit.priority_ts = priority_ts or commit.created_ts
-            priority_ts = commit.priority_ts
+            commit.commit_id, commit.created_ts, commit.priority_ts = name
+            return request
+
+        return await self._commit_once(make, lambda: writes[0], len(writes), priority_ts, deadline)
+
+    async def insert_rows(self, new: NewRows, *, priority_ts: int = 0, deadline: Deadline) -> Committed:
+        """Insert rows in a transaction of their own, exactly once, as :meth:`commit` does it."""
+        arrow = b""
+
+        def make(name: _Name) -> pb.Request:
+            nonlocal arrow
+            arrow = arrow or new.arrow()
+            request = self._request()
+            insert = request.insert_rows
+            insert.table, insert.arrow, insert.schema_version = new.table, arrow, new.schema_version
+            insert.commit_id, insert.created_ts, insert.priority_ts = name
+            return request
+
+        if self._knows_insert_rows:
+            try:
+                return await self._commit_once(make, new.first, len(new), priority_ts, deadline)
+            except F1Error as error:
+                if error.code is not Code.INVALID_ARGUMENT or "unknown kind" not in error.message:
+                    raise
+                self._knows_insert_rows = False  # an older server: nothing was written
+        return await self.commit(new.writes(), (), 0, priority_ts=priority_ts, deadline=deadline)
+
+    async def _commit_once(
+        self,
+        make: Callable[[_Name], pb.Request],
+        first: Callable[[], pb.LogicalWrite],
+        rows: int,
+        priority_ts: int,
+        deadline: Deadline,
+    ) -> Committed:
+        """Send a request that commits until it certainly did, or did not; ``first``: the write that names the commit."""
+        backoff = self.backoff()
+        lost: Server | None = None
+        while True:
+            created_ts = self.servers.now_us()
+            priority_ts = priority_ts or created_ts
+            name = _Name(new_id(self.rng), created_ts, priority_ts)
+            request = make(name)
             server = self.servers.pick([lost] if lost is not None else [])
             try:
                 response = await server.call(request, deadline)
-                return Committed(response.commit.commit_ts, response.commit.rows_affected)
+                reply: pb.CommitReply = getattr(response, str(request.WhichOneof("body")))
+                return Committed(reply.commit_ts, reply.rows_affected)
             except F1Error as error:
                 lost = server
                 if error.ambiguous:
-                    outcome = await self._outcome(commit, deadline, server, error)
+                    outcome = await self._outcome(name, first(), deadline, server, error)
                     if outcome.committed:
-                        return Committed(outcome.commit_ts, len(writes))
+                        return Committed(outcome.commit_ts, rows)
                 elif error.code not in _ELSEWHERE:
                     raise
                 delay_s = backoff.next_s()
@@ -156,13 +206,15 @@ class Session:
                     raise _not_committed(error) from error
             await asyncio.sleep(delay_s)
 
-    async def _outcome(self, commit: pb.Commit, deadline: Deadline, lost: Server, cause: F1Error) -> pb.OutcomeReply:
+    async def _outcome(
+        self, name: _Name, first: pb.LogicalWrite, deadline: Deadline, lost: Server, cause: F1Error
+    ) -> pb.OutcomeReply:
         """Ask until somebody knows what became of a commit; after that it is decided for ever."""
-        first = pb.Outcome(commit_id=commit.commit_id, created_ts=commit.created_ts, first_write=commit.writes[0])
+        question = pb.Outcome(commit_id=name.commit_id, created_ts=name.created_ts, first_write=first)
 
         def make() -> pb.Request:
             request = self._request()
-            request.outcome.CopyFrom(first)
+            request.outcome.CopyFrom(question)
             return request
 
         patience = Deadline.after(_OUTCOME_GRACE_S + (deadline.remaining_s() or 0.0))
@@ -175,7 +227,7 @@ class Session:
                 delay_s = backoff.next_s()
                 if ends_within(patience, delay_s) or not (error.retryable or error.ambiguous):
                     text = f"the commit may have happened or not ({cause.message}), and nobody could tell: {error}"
-                    details = {"commit_id": commit.commit_id.hex(), "created_ts": str(commit.created_ts)}
+                    details = {"commit_id": name.commit_id.hex(), "created_ts": str(name.created_ts)}
                     raise F1Error(Code.UNKNOWN_OUTCOME, text, details=details) from error
             await asyncio.sleep(delay_s)
 

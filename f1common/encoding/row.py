@@ -107,9 +107,9 @@ COMMIT_TS_WIDTH = 8
 MAX_COLUMN_ID = (1 << 31) - 1
 
 _EXT_THIS_VERSION = 1
-_EXT_NUMERIC = 2
-_EXT_DATE = 3
-_EXT_TIMESTAMP = 4
+EXT_NUMERIC = 2
+EXT_DATE = 3
+EXT_TIMESTAMP = 4
 
 _POWERS_OF_TEN: list[int] = [10**exponent for exponent in range(NUMERIC_SCALE + 1)]
 _UNFILLED = b"\x7f" + b"\xff" * 7
@@ -184,7 +184,7 @@ def stored_units(cell: StoredCell) -> int | None:
     """Return a NUMERIC cell in units of 10**-9, None for NULL. Raises ValueError for another type, or damage."""
     if cell is None:
         return None
-    if type(cell) is not Ext or cell.code != _EXT_NUMERIC:
+    if type(cell) is not Ext or cell.code != EXT_NUMERIC:
         raise ValueError("no NUMERIC")
     data = bytes(cell.data)
     scale = data[0] if len(data) > 1 else NUMERIC_SCALE + 1
@@ -200,7 +200,7 @@ def stored_days(cell: StoredCell) -> int | None:
     """Return a DATE cell in days since 1970-01-01, None for NULL. Raises ValueError as :func:`stored_units`."""
     if cell is None:
         return None
-    if type(cell) is not Ext or cell.code != _EXT_DATE or len(data := bytes(cell.data)) != 4:
+    if type(cell) is not Ext or cell.code != EXT_DATE or len(data := bytes(cell.data)) != 4:
         raise ValueError("no DATE")
     return int.from_bytes(data, "big", signed=True)
 
@@ -214,7 +214,7 @@ def stored_us(cell: StoredCell, version_ts: int) -> int | None:
         return None
     if type(cell) is Ext:
         data = bytes(cell.data)
-        if cell.code == _EXT_TIMESTAMP and len(data) == COMMIT_TS_WIDTH and data != _UNFILLED:
+        if cell.code == EXT_TIMESTAMP and len(data) == COMMIT_TS_WIDTH and data != _UNFILLED:
             return int.from_bytes(data, "big", signed=True)
         if cell.code == _EXT_THIS_VERSION and not data:
             return version_ts
@@ -288,13 +288,13 @@ def _extension(column: int, cell: object) -> object:
         case Marker.COMMIT_TS:
             return cell
         case Timestamp():
-            return Ext(_EXT_TIMESTAMP, _encode_timestamp(cell.us))
+            return Ext(EXT_TIMESTAMP, _encode_timestamp(cell.us))
         case Date():
             if not DATE_MIN <= cell.days <= DATE_MAX:
                 raise F1Error(Code.OUT_OF_RANGE, f"a date has {DATE_MIN} to {DATE_MAX} days (column {column})")
-            return Ext(_EXT_DATE, cell.days.to_bytes(4, "big", signed=True))
+            return Ext(EXT_DATE, cell.days.to_bytes(4, "big", signed=True))
         case Decimal():
-            return Ext(_EXT_NUMERIC, _encode_numeric(cell))
+            return Ext(EXT_NUMERIC, _encode_numeric(cell))
         case _:
             raise F1Error(Code.INVALID_ARGUMENT, f"column {column}: a row holds no {type(cell).__name__}")
 

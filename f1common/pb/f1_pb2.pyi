@@ -62,7 +62,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs", "plan_schema")
+    __slots__ = ("id", "timeout_ms", "database", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs", "plan_schema", "insert_rows")
     ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class Request(_message.Message):
     CHECK_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_JOBS_FIELD_NUMBER: _ClassVar[int]
     PLAN_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    INSERT_ROWS_FIELD_NUMBER: _ClassVar[int]
     id: int
     timeout_ms: int
     database: str
@@ -99,10 +100,11 @@ class Request(_message.Message):
     check: Check
     schema_jobs: SchemaJobs
     plan_schema: PlanSchema
-    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobs, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchema, _Mapping]] = ...) -> None: ...
+    insert_rows: InsertRows
+    def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[str] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursor, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchema, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchema, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChanges, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobs, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchema, _Mapping]] = ..., insert_rows: _Optional[_Union[InsertRows, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs", "plan_schema")
+    __slots__ = ("id", "error", "execute", "fetch", "close_cursor", "read", "commit", "begin", "end", "outcome", "apply_schema", "show_schema", "ping", "read_changes", "check", "schema_jobs", "plan_schema", "insert_rows")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +122,7 @@ class Response(_message.Message):
     CHECK_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_JOBS_FIELD_NUMBER: _ClassVar[int]
     PLAN_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    INSERT_ROWS_FIELD_NUMBER: _ClassVar[int]
     id: int
     error: _types_pb2.Error
     execute: ExecuteReply
@@ -137,7 +140,8 @@ class Response(_message.Message):
     check: CheckReply
     schema_jobs: SchemaJobsReply
     plan_schema: PlanSchemaReply
-    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobsReply, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchemaReply, _Mapping]] = ...) -> None: ...
+    insert_rows: CommitReply
+    def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobsReply, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchemaReply, _Mapping]] = ..., insert_rows: _Optional[_Union[CommitReply, _Mapping]] = ...) -> None: ...
 
 class LogicalWrite(_message.Message):
     __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version", "defaults")
@@ -350,6 +354,22 @@ class Commit(_message.Message):
     created_ts: int
     priority_ts: int
     def __init__(self, writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., read_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ...) -> None: ...
+
+class InsertRows(_message.Message):
+    __slots__ = ("table", "arrow", "schema_version", "commit_id", "created_ts", "priority_ts")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    arrow: bytes
+    schema_version: int
+    commit_id: bytes
+    created_ts: int
+    priority_ts: int
+    def __init__(self, table: _Optional[str] = ..., arrow: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ...) -> None: ...
 
 class CommitReply(_message.Message):
     __slots__ = ("commit_ts", "rows_affected")

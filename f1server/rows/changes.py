@@ -5,7 +5,7 @@ A batch is a row under its root: the key holds the commit timestamp, which nobod
 timestamp and the root are not repeated in the value; :mod:`f1server.history` puts them in when it reads.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -73,7 +73,7 @@ def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: R
     """Return the change from one image of a row to another; None if nothing changed that is tracked."""
     if table.untracked or (before is None and after is None):
         return None
-    tracked = _tracked(table)
+    tracked = tracked_ids(table)
     old: Row = {}
     new: Row = {}
     if before is None or after is None:
@@ -93,7 +93,8 @@ def change_of(table: Table, key: tuple[Value, ...], before: Row | None, after: R
     return Change(kind, table.name, table.id, key, old, new, names)
 
 
-def _tracked(table: Table) -> tuple[int, ...]:
+def tracked_ids(table: Table) -> tuple[int, ...]:
+    """Return the ids of the columns whose changes are kept, without the key's, in the order of the table."""
     kept: dict[str, tuple[int, ...]] = vars(table)
     found = kept.get("_tracked")
     if found is None:
@@ -138,10 +139,73 @@ def batch_prefix(root_row_key: bytes) -> bytes:
 
 def batch_write(root_row_key: bytes, batch: ChangeBatch) -> Write:
     """Return the storage write of a batch, with the place for the commit timestamp in its key."""
+    key, offset = batch_key(root_row_key, batch.commit_id, batch.root_table)
+    return Write(key, encode_row({BATCH_CELL: encode_batch(batch)}), key_offset=offset)
+
+
+def batch_key(root_row_key: bytes, commit_id: bytes, root_table: str) -> tuple[bytes, int]:
+    """Return the key of a batch, and where in it the commit timestamp goes. Raises KEY_TOO_LONG."""
     prefix = batch_prefix(root_row_key)
-    key = prefix + tuples.timestamp_placeholder() + tuples.encode((batch.commit_id,))
-    check_key_length(key, f"a change of {batch.root_table}, the transaction's id included,")
-    return Write(key, encode_row({BATCH_CELL: encode_batch(batch)}), key_offset=len(prefix) + 1)
+    key = prefix + tuples.timestamp_placeholder() + tuples.encode((commit_id,))
+    check_key_length(key, f"a change of {root_table}, the transaction's id included,")
+    return key, len(prefix) + 1
+
+
+class ChangeBatches:
+    """Batches of new rows of one table, put together from encoded parts: what :func:`encode_batch` would give.
+
+    Messages one after the other are one message with the fields of all (protobuf's encoding says so), and here they
+    come in the order of their numbers.
+    """
+
+    def __init__(self, root: Table, table: Table) -> None:
+        self._head = pb.ChangeBatch(root_table=root.name).SerializeToString(deterministic=True)
+        self._row = pb.Change(table=table.name, table_id=table.id).SerializeToString(deterministic=True)
+        self._names: dict[tuple[str, ...], bytes] = {}
+        self._changes: dict[bytes, list[bytes]] = {}
+
+    def add(self, root: bytes, key: bytes, after: bytes, columns: tuple[str, ...]) -> None:
+        """Add a new row, in the order of keys.
+
+        ``root`` is the storage key of its root row, ``key`` its encoded primary key, ``after`` its encoded tracked
+        columns, and ``columns`` their names.
+        """
+        names = self._names.get(columns)
+        if names is None:
+            names = self._names[columns] = pb.Change(columns=columns).SerializeToString(deterministic=True)
+        change = b"".join((self._row, _field(_KEY, key), _field(_AFTER, after), names))
+        self._changes.setdefault(root, []).append(_field(_CHANGES, change))
+
+    def encoded(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (storage key of the root row, bytes of its batch), in the order of the roots."""
+        roots = tuple(sorted(self._changes))
+        tails: dict[tuple[bytes, ...], bytes] = {}
+        for root, links in _links(roots).items():
+            tail = tails.get(links)
+            if tail is None:
+                message = pb.ChangeBatch(other_roots=links, roots=len(roots))
+                tail = tails[links] = message.SerializeToString(deterministic=True)
+            yield root, b"".join((self._head, *self._changes[root], tail))
+
+
+_KEY = pb.Change.KEY_FIELD_NUMBER
+_AFTER = pb.Change.AFTER_FIELD_NUMBER
+_CHANGES = pb.ChangeBatch.CHANGES_FIELD_NUMBER
+_LENGTH_DELIMITED = 2
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """Return a field of bytes or of a message as protobuf encodes it."""
+    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
 
 
 def encode_batch(batch: ChangeBatch) -> bytes:
@@ -200,7 +264,9 @@ __all__ = [
     "MAX_LINKS",
     "Change",
     "ChangeBatch",
+    "ChangeBatches",
     "ChangeKind",
+    "batch_key",
     "batch_prefix",
     "batch_write",
     "batches_of",
@@ -209,4 +275,5 @@ __all__ = [
     "change_to_pb",
     "decode_batch",
     "encode_batch",
+    "tracked_ids",
 ]

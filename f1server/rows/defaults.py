@@ -36,7 +36,7 @@ def fill_defaults(
         row: Row = {}
         table = schema.table(write.table)
         if write.kind in (WriteKind.INSERT, WriteKind.UPSERT):
-            for column in _with_default(schema, table):
+            for column in columns_with_default(schema, table):
                 if column.id in write.columns or column.id in write.key or column.id in write.defaults:
                     continue
                 if column.hidden and not column.default_sql:
@@ -54,7 +54,9 @@ def fill_defaults(
     return [_filled(write, table, row) if row else write for write, table, row in filled]
 
 
-def _with_default(schema: Schema, table: Table) -> tuple[Column, ...]:
+def columns_with_default(schema: Schema, table: Table) -> tuple[Column, ...]:
+    """Return the columns that get a value in a new row if they are given none."""
+
     def find() -> tuple[Column, ...]:
         return tuple(c for c in table.columns if c.state >= ElementState.WRITE_ONLY and (c.default_sql or c.hidden))
 

@@ -189,6 +189,12 @@ class Transaction:
         else:
             self._writes[key] = write
 
+    @property
+    def size(self) -> int:
+        """How many bytes the keys and values of all buffered writes have."""
+        writes = [*self._writes.values(), *self._appends]
+        return sum(len(write.key) + len(write.value or b"") for write in writes)
+
     def expect(self, test: Precondition) -> None:
         """Commit only if ``test`` holds then."""
         self._check_open()

@@ -115,7 +115,11 @@ class Loader:
         backoff = self._session.backoff()
         for attempt in range(1, _TRIES + 1):
             try:
-                await self._session.commit(batch.writes, (), 0, deadline=Deadline.after(_COMMIT_TIMEOUT_S))
+                deadline = Deadline.after(_COMMIT_TIMEOUT_S)
+                if batch.upsert:
+                    await self._session.commit(batch.writes, (), 0, deadline=deadline)
+                else:
+                    await self._session.insert_rows(batch.new, deadline=deadline)
                 self.progress.done(batch)
                 self._on_progress(self.progress)
                 return

@@ -1,16 +1,16 @@
-"""Rows of Arrow arrays as logical writes, cut into transactions that touch few directories."""
+"""Rows of Arrow arrays cut into transactions that touch few directories."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from f1.loading.readers import Chunk
 from f1.metadata import Column, Metadata, Table
-from f1common.encoding.row import Cell, encode_row
-from f1common.encoding.tuple import encode
-from f1common.encoding.values import Date, Timestamp
+from f1.newrows import NewRows, cells_of
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 
@@ -18,17 +18,34 @@ MAX_BATCH_BYTES = 2 << 20
 """Rows of a transaction are fewer if they are large."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
-    """The rows of one transaction: their writes and numbers in the file."""
+    """The rows of one transaction: their columns, and their numbers in the file."""
 
-    writes: tuple[pb.LogicalWrite, ...]
-    rows: tuple[int, ...]
-    keys: tuple[tuple[Any, ...], ...]
+    new: NewRows
+    rows: Sequence[int]
+    key_columns: Sequence[pa.Array]
+    upsert: bool = False
+
+    @cached_property
+    def writes(self) -> list[pb.LogicalWrite]:
+        """One write for each row."""
+        writes = self.new.writes()
+        if self.upsert:
+            for write in writes:
+                write.kind = pb.LogicalWrite.UPSERT
+        return writes
+
+    @cached_property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """The rows' primary keys, as far as the file has them."""
+        if not self.key_columns:
+            return [()] * len(self.rows)
+        return list(zip(*map(cells_of, self.key_columns), strict=True))
 
 
 class WriteMaker:
-    """Makes the writes of one table."""
+    """Makes the transactions of one table."""
 
     def __init__(
         self, metadata: Metadata, table: Table, columns: Sequence[Column], kind: "pb.LogicalWrite.Kind", root_width: int
@@ -37,7 +54,7 @@ class WriteMaker:
         self._metadata = metadata
         self._table = table
         self._columns = tuple(columns)
-        self._kind = kind
+        self._upsert = kind == pb.LogicalWrite.UPSERT
         self._root_width = root_width
         positions = {column.id: i for i, column in enumerate(columns)}
         missing = [c.name for c in table.key if c.id not in positions and not (c.hidden or c.default_sql)]
@@ -47,7 +64,6 @@ class WriteMaker:
             )
         self._key = tuple(positions[c.id] for c in table.key if c.id in positions)
         self._whole_key = len(self._key) == len(table.key)
-        self._rest = tuple(i for i in range(len(columns)) if i not in self._key)
 
     def batches(self, chunk: Chunk, rows_per_batch: int) -> Iterator[Batch]:
         """Yield the rows of a chunk, by key, in batches that end where a directory ends if that is near.
@@ -57,51 +73,49 @@ class WriteMaker:
         for column, array in zip(self._columns, chunk.arrays, strict=True):
             if column.not_null and array.null_count:
                 raise NullValue(chunk.first_row + array.is_null().index(True).as_py(), column.name)
-        values = [cells_of(array) for array in chunk.arrays]
-        keys = list(zip(*(values[i] for i in self._key), strict=True)) if self._key else [()] * chunk.rows
-        order: Sequence[int] = range(chunk.rows)
+        rows = pa.RecordBatch.from_arrays(list(chunk.arrays), names=[str(c.id) for c in self._columns])
+        numbers = list(range(chunk.first_row, chunk.first_row + chunk.rows))
         if self._whole_key:
-            encoded = [encode(key) for key in keys]
-            order = sorted(order, key=encoded.__getitem__)
+            order = pc.sort_indices(rows, sort_keys=[(rows.schema.names[i], "ascending") for i in self._key])
+            rows = rows.take(order)
+            numbers = [numbers[i] for i in order.to_pylist()]
+        roots = list(zip(*(cells_of(rows.column(i)) for i in self._key[: self._root_width]), strict=True))
         start = 0
-        while start < len(order):
-            end = self._end(order, keys, start, rows_per_batch)
-            writes: list[pb.LogicalWrite] = []
-            size = 0
-            for row in order[start:end]:
-                write = self._write(keys[row], values, row)
-                size += len(write.key) + len(write.columns)
-                if writes and size > MAX_BATCH_BYTES:
-                    break
-                writes.append(write)
-            rows = order[start : start + len(writes)]
-            yield Batch(tuple(writes), tuple(chunk.first_row + row for row in rows), tuple(keys[row] for row in rows))
-            start += len(writes)
+        while start < chunk.rows:
+            end = self._small(rows, start, self._end(roots, chunk.rows, start, rows_per_batch))
+            yield self._batch(rows.slice(start, end - start), numbers[start:end])
+            start = end
 
-    def _end(self, order: Sequence[int], keys: Sequence[tuple[Any, ...]], start: int, size: int) -> int:
+    def _batch(self, rows: pa.RecordBatch, numbers: Sequence[int]) -> Batch:
+        ids = [column.id for column in self._columns]
+        key_ids = [column.id for column in self._table.key]
+        new = NewRows(self._table.name, key_ids, ids, rows.columns, self._metadata.version)
+        return Batch(new, tuple(numbers), [rows.column(i) for i in self._key], self._upsert)
+
+    def _end(self, roots: Sequence[tuple[Any, ...]], rows: int, start: int, size: int) -> int:
         """Return where the batch from ``start`` ends: after ``size`` rows, or sooner where another directory begins."""
-        end = min(start + size, len(order))
-        if end == len(order) or not self._root_width:
+        end = min(start + size, rows)
+        if end == rows or not roots:
             return end
-        width = self._root_width
-        last = keys[order[end]][:width]
         border = end
-        while border > start and keys[order[border - 1]][:width] == last:
+        while border > start and roots[border - 1] == roots[end]:
             border -= 1
         # A directory that is larger than half a batch is cut after all.
         return border if border > start + size // 2 else end
 
-    def _write(self, key: tuple[Any, ...], values: Sequence[Sequence[Any]], row: int) -> pb.LogicalWrite:
-        columns = self._columns
-        key_cells: dict[int, Cell] = {columns[i].id: value for i, value in zip(self._key, key, strict=True)}
-        cells: dict[int, Cell] = {columns[i].id: values[i][row] for i in self._rest}
-        return pb.LogicalWrite(
-            kind=self._kind,
-            table=self._table.name,
-            key=encode_row(key_cells),
-            columns=encode_row(cells),
-            schema_version=self._metadata.version,
-        )
+    @staticmethod
+    def _small(rows: pa.RecordBatch, start: int, end: int) -> int:
+        """Return an end before which the rows have at most :data:`MAX_BATCH_BYTES`, unless it is one that is larger."""
+        if rows.slice(start, end - start).nbytes <= MAX_BATCH_BYTES:
+            return end
+        least, most = start + 1, end - 1
+        while least < most:
+            middle = (least + most + 1) // 2
+            if rows.slice(start, middle - start).nbytes <= MAX_BATCH_BYTES:
+                least = middle
+            else:
+                most = middle - 1
+        return least
 
 
 class NullValue(Exception):
@@ -111,17 +125,6 @@ class NullValue(Exception):
         super().__init__(row, column)
         self.row = row
         self.column = column
-
-
-def cells_of(array: pa.Array) -> list[Any]:
-    """Return the values of an array of one of the column types as cells."""
-    kind = array.type
-    if pa.types.is_date32(kind):
-        return [None if v is None else Date(v) for v in array.cast(pa.int32()).to_pylist()]
-    if pa.types.is_timestamp(kind):
-        return [None if v is None else Timestamp(v) for v in array.cast(pa.int64()).to_pylist()]
-    values: list[Any] = array.to_pylist()
-    return values
 
 
 def root_width(metadata: Metadata, table: Table) -> int:

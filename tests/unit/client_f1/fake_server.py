@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 import pyarrow as pa
 
+from f1.newrows import NewRows
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import decode_row, encode_row
 from f1common.errors import Code, F1Error
@@ -195,6 +196,15 @@ class FakeServer:
         )
 
     def do_commit(self, commit: pb.Commit) -> pb.CommitReply:
+        return self.store.commit(commit)
+
+    def do_insert_rows(self, insert: pb.InsertRows) -> pb.CommitReply:
+        commit = pb.Commit(commit_id=insert.commit_id, created_ts=insert.created_ts)
+        with pa.ipc.open_stream(insert.arrow) as reader:
+            batch = reader.read_next_batch()
+        ids = [int(name) for name in batch.schema.names]
+        new = NewRows(insert.table, [ID], ids, batch.columns, insert.schema_version)
+        commit.writes.extend(new.writes())
         return self.store.commit(commit)
 
     def do_outcome(self, outcome: pb.Outcome) -> pb.OutcomeReply:

@@ -14,8 +14,9 @@ import pytest
 from f1.cli import GROUP, build, run
 from f1.loading.loader import Progress
 from f1.loading.readers import Chunk, open_source
-from f1.loading.writes import Batch, WriteMaker, cells_of
+from f1.loading.writes import Batch, WriteMaker
 from f1.metadata import Metadata
+from f1.newrows import NewRows, cells_of
 from f1common.encoding.proto import compile_protos
 from f1common.encoding.row import decode_row
 from f1common.encoding.values import Date, Timestamp
@@ -72,6 +73,11 @@ def every_type() -> Metadata:
     return Metadata(pb.ShowSchemaReply(version=9, schema=schema.SerializeToString()))
 
 
+def batch_of(insert: pb.InsertRows) -> pa.RecordBatch:
+    with pa.ipc.open_stream(insert.arrow) as reader:
+        return reader.read_next_batch()
+
+
 def cells(metadata: Metadata, path: Path) -> list[dict[int, Any]]:
     table = metadata.table("T")
     found = []
@@ -91,8 +97,8 @@ def test_a_csv_file_is_loaded_in_small_transactions(
     assert out.startswith("1,200 rows loaded into Account in ")
     assert len(cluster.balances()) == 1200
     assert cluster.store.rows[7][1][13] == 'note "7"'
-    assert cluster.served("commit") == 3
-    assert max(len(commit.writes) for commit in cluster.requests("commit")) == 500
+    assert cluster.served("insert_rows") == 3
+    assert sorted(batch_of(insert).num_rows for insert in cluster.requests("insert_rows")) == [200, 500, 500]
 
 
 def test_null_and_empty_text_and_missing_columns(
@@ -100,7 +106,7 @@ def test_null_and_empty_text_and_missing_columns(
 ) -> None:
     assert load(cluster, capsys, csv_file(tmp_path, 'Id,Note\n1,\n2,""\n3,\\N\n'))[0] == 0
     assert [cluster.store.rows[key][1][13] for key in (1, 2, 3)] == [None, "", None]
-    assert 12 not in decode_row(cluster.requests("commit")[0].writes[0].columns)
+    assert "12" not in batch_of(cluster.requests("insert_rows")[0]).schema.names
 
 
 def test_a_parquet_file_is_loaded(cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +115,7 @@ def test_a_parquet_file_is_loaded(cluster: FakeCluster, tmp_path: Path, capsys: 
     pa.parquet.write_table(table, path)
     assert load(cluster, capsys, str(path), "--rows", "2")[0] == 0
     assert {key: row[13] for key, (_, row) in cluster.store.rows.items()} == {1: None, 2: "b", 3: "c"}
-    assert cluster.served("commit") == 2
+    assert cluster.served("insert_rows") == 2
 
 
 def test_loading_again_needs_upsert(cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +166,7 @@ def test_what_was_loaded_before_a_failure_is_told_exactly(
 def test_servers_that_die_do_not_matter(
     cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.set_fault(once("die after", "commit"))
+    cluster.set_fault(once("die after", "insert_rows"))
     rows = "".join(f"{n},1\n" for n in range(3000))
     code, out, err = load(cluster, capsys, csv_file(tmp_path, "Id,Balance\n" + rows), "--rows", "100")
     assert (code, err) == (0, "")
@@ -169,15 +175,38 @@ def test_servers_that_die_do_not_matter(
 
 
 def test_conflicts_are_tried_again(cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster.set_fault(once(F1Error(Code.ABORTED, "lost a race"), "commit"))
+    cluster.set_fault(once(F1Error(Code.ABORTED, "lost a race"), "insert_rows"))
     assert load(cluster, capsys, csv_file(tmp_path, "Id,Balance\n1,1\n"))[0] == 0
-    assert cluster.served("commit") == 2
+    assert cluster.served("insert_rows") == 2
+
+
+def test_a_server_that_knows_no_columns_gets_the_rows_one_by_one(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def older(_: FakeServer, request: pb.Request) -> F1Error | None:
+        text = "a request of an unknown kind; is the client newer?"
+        return F1Error(Code.INVALID_ARGUMENT, text) if request.WhichOneof("body") == "insert_rows" else None
+
+    cluster.set_fault(older)
+    path = csv_file(tmp_path, "Id,Balance\n" + "".join(f"{n},{n}\n" for n in range(50)))
+    code, out, err = load(cluster, capsys, path, "--rows", "10", "--in-flight", "1")
+    assert (code, err, len(cluster.balances())) == (0, "", 50)
+    assert (cluster.served("insert_rows"), cluster.served("commit")) == (1, 5)
+
+
+def test_a_server_that_refuses_rows_is_believed(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.set_fault(once(F1Error(Code.INVALID_ARGUMENT, "column Balance cannot be that"), "insert_rows"))
+    code, _, err = load(cluster, capsys, csv_file(tmp_path, "Id,Balance\n1,1\n"))
+    assert (code, cluster.served("commit"), cluster.balances()) == (1, 0, {})
+    assert "column Balance cannot be that" in err
 
 
 def test_an_unknown_outcome_is_told(cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fault(_: FakeServer, request: pb.Request) -> F1Error | None:
         kind = request.WhichOneof("body")
-        if kind == "commit":
+        if kind == "insert_rows":
             return F1Error(Code.UNKNOWN_OUTCOME, "lost")
         return F1Error(Code.EXPIRED, "too long ago") if kind == "outcome" else None
 
@@ -298,7 +327,7 @@ def test_progress_knows_the_first_missing_row() -> None:
     progress = Progress()
 
     def batch(*rows: int) -> Batch:
-        return Batch((), rows, ())
+        return Batch(NewRows("T", [1], [1], [pa.array(rows)], 1), rows, ())
 
     progress.done(batch(2, 3))
     assert (progress.rows, progress.first_missing) == (2, 0)

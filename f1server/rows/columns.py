@@ -1,0 +1,259 @@
+"""New rows of one table as Arrow columns: how bulk loads and inserts of many rows arrive.
+
+Where nothing of a table needs a look at each row by itself, such rows are planned column by column (:func:`plan_rows`):
+keys and values are put together from the pieces of the columns, a row is never a dictionary, and what the transaction
+depends on is tested by the commit. The plan is the one that :class:`f1server.rows.planner.WritePlanner` makes of the
+same rows as INSERTs, byte for byte. Everything else (indexes, foreign keys, checks, lock columns, defaults to be filled
+in, messages, tables that move, values that need conversion, and all errors) is left to that planner, which takes the
+rows one by one (:class:`RowWrites`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from f1common.encoding import tuple as tuples
+from f1common.encoding.columns import join_rows, pieces_of, units_of
+from f1common.encoding.row import encode_row
+from f1common.encoding.values import NUMERIC_SCALE
+from f1common.errors import Code, F1Error
+from f1server.catalog.schema import Column, ElementState, Kind, Schema, Table
+from f1server.rows import locks
+from f1server.rows.arrow import arrow_type, from_arrow
+from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_key, tracked_ids
+from f1server.rows.defaults import columns_with_default
+from f1server.rows.keys import MAX_KEY_BYTES
+from f1server.rows.layout import layout, of_schema
+from f1server.rows.values import Value
+from f1server.rows.writes import LogicalWrite, WriteKind
+from spanstore.client import Write
+
+__all__ = ["ColumnBatch", "PlannedRows", "RowWrites", "plan_rows", "read_batch"]
+
+
+@dataclass(frozen=True)
+class ColumnBatch:
+    """New rows of ``table``: for each column id an array, all of one length above 0.
+
+    ``schema_version``: under which the ids were resolved.
+    """
+
+    table: str
+    columns: Mapping[int, pa.Array]
+    rows: int
+    schema_version: int = 0
+
+
+def read_batch(table: str, data: bytes, schema_version: int) -> ColumnBatch:
+    """Read an Arrow IPC stream of one batch, whose columns are named by their ids. Raises INVALID_ARGUMENT."""
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            batch = reader.read_next_batch()
+            # Nothing of what a client says is trusted: offsets, lengths and UTF-8 are looked at.
+            batch.validate(full=True)
+        ids = [int(name) for name in batch.schema.names]
+    except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
+        raise F1Error(Code.INVALID_ARGUMENT, f"the rows of an insert cannot be read: {error}") from error
+    if len(set(ids)) != len(ids) or not ids or not batch.num_rows:
+        raise F1Error(Code.INVALID_ARGUMENT, "an insert of columns has rows, and no column twice")
+    return ColumnBatch(table, dict(zip(ids, batch.columns, strict=True)), batch.num_rows, schema_version)
+
+
+class RowWrites(Sequence[LogicalWrite]):
+    """The rows of a batch as INSERTs, made when they are looked at."""
+
+    def __init__(self, batch: ColumnBatch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return self.batch.rows
+
+    @overload
+    def __getitem__(self, index: int) -> LogicalWrite: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LogicalWrite]: ...
+
+    def __getitem__(self, index: int | slice) -> LogicalWrite | Sequence[LogicalWrite]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        return self._write({i: from_arrow(array.slice(index, 1))[0] for i, array in self.batch.columns.items()})
+
+    def __iter__(self) -> Iterator[LogicalWrite]:
+        return iter(self._all)
+
+    @cached_property
+    def _all(self) -> list[LogicalWrite]:
+        ids = tuple(self.batch.columns)
+        values = zip(*(from_arrow(array) for array in self.batch.columns.values()), strict=True)
+        return [self._write(dict(zip(ids, row, strict=True))) for row in values]
+
+    def _write(self, row: Mapping[int, Value]) -> LogicalWrite:
+        # An INSERT may have the columns of its key among the others.
+        return LogicalWrite(
+            WriteKind.INSERT, self.batch.table, {}, row, schema_version=self.batch.schema_version
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRows:
+    """What to write: the rows, whose ``keys`` are in ascending order and new, and their history.
+
+    ``parents`` are keys of rows that must be there.
+    """
+
+    keys: list[bytes]
+    values: list[bytes]
+    parents: list[bytes]
+    history: list[Write]
+
+
+def plan_rows(schema: Schema, batch: ColumnBatch, commit_unique: bytes) -> PlannedRows | None:
+    """Plan the insertion of a batch; None if its rows have to be looked at one by one, for whatever reason."""
+    table = schema.by_name.get(batch.table.lower())
+    if table is None or not _takes_columns(schema, table) or not _fits(schema, table, batch):
+        return None
+    try:
+        return _plan(schema, table, batch, commit_unique)
+    except F1Error:
+        return None  # the same rows one by one give an error that names one
+
+
+def _takes_columns(schema: Schema, table: Table) -> bool:
+    def look() -> bool:
+        where = layout(schema, table)
+        moving = table.mirror_of or table.id in schema.forms or table.dual
+        return not (
+            moving
+            or where.indexes
+            or where.foreign_keys
+            or locks.locks_of_insert(table)
+            or any(c.state >= ElementState.WRITE_ONLY for c in table.checks)
+            or any(c.type.kind is Kind.PROTO for c in table.key_columns)
+        )
+
+    return of_schema(schema, ("takes columns", table.id), look)
+
+
+def _fits(schema: Schema, table: Table, batch: ColumnBatch) -> bool:
+    """Tell whether the columns are those of the table, of its types, with values wherever one is needed."""
+    for column_id, array in batch.columns.items():
+        column = table.by_id.get(column_id)
+        if column is None or column.state < ElementState.WRITE_ONLY or not _is_of_type(column, array):
+            return False
+        if array.null_count and (column.not_null or column_id in table.key_column_ids):
+            return False
+    needed = {*table.key_column_ids, *(column.id for column in columns_with_default(schema, table))}
+    needed |= {c.id for c in table.columns if c.not_null and c.state >= ElementState.WRITE_ONLY}
+    return needed <= batch.columns.keys()
+
+
+def _is_of_type(column: Column, array: pa.Array) -> bool:
+    kind = column.type
+    if kind.kind is Kind.PROTO or array.type != arrow_type(kind):
+        return False
+    if kind.max_length and len(array) > array.null_count:
+        longest: int = pc.max(pc.utf8_length(array)).as_py()
+        return longest <= kind.max_length
+    return True
+
+
+def _scale(column: Column) -> int:
+    return column.type.scale if column.type.precision else NUMERIC_SCALE
+
+
+def _check_precision(column: Column, array: pa.Array) -> None:
+    if not (column.type.kind is Kind.NUMERIC and column.type.precision):
+        return
+    limit = 10**column.type.precision
+    if any(units is not None and not -limit < units < limit for units in units_of(array, _scale(column))):
+        raise F1Error(Code.OUT_OF_RANGE, f"a value is out of range of {column.type.sql()}")
+
+
+def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes) -> PlannedRows | None:
+    """Plan. Raises F1Error for values that do not fit."""
+    for column_id, array in batch.columns.items():
+        _check_precision(table.by_id[column_id], array)
+    keys = _Keys(schema, table, batch)
+    if keys.twice or len(keys.rows[keys.order[-1]]) > MAX_KEY_BYTES or max(map(len, keys.rows)) > MAX_KEY_BYTES:
+        return None
+    ids = sorted(set(batch.columns) - set(table.key_column_ids))
+    pieces = {i: pieces_of(i, batch.columns[i], _scale(table.by_id[i])) for i in ids}
+    values = join_rows([pieces[i] for i in ids], batch.rows)
+    history: list[Write] = []
+    if not table.untracked:
+        history = _history(schema, table, keys, pieces, commit_unique)
+    order = keys.order
+    return PlannedRows([keys.rows[i] for i in order], [values[i] for i in order], keys.parents(), history)
+
+
+class _Keys:
+    """The keys of a batch's rows, from the encoded elements of their columns."""
+
+    def __init__(self, schema: Schema, table: Table, batch: ColumnBatch) -> None:
+        self._where = layout(schema, table)
+        self._elements = [_elements(batch.columns[i]) for i in table.key_column_ids]
+        self._count = batch.rows
+        self.rows = self._joined(len(self._where.steps))
+        self.order = sorted(range(batch.rows), key=self.rows.__getitem__)
+        """Positions in the batch by ascending key."""
+        self.twice = len(set(self.rows)) < batch.rows
+
+    def _joined(self, steps: int) -> list[bytes]:
+        """Return the keys of the rows' ancestors that are so many steps from above."""
+        parts: list[Sequence[bytes]] = []
+        for table_id, first, end in self._where.steps[:steps]:
+            parts.append([tuples.encode((table_id,))] * self._count)
+            parts.extend(self._elements[first:end])
+        return [b"".join(row) for row in zip(*parts, strict=True)]
+
+    def parents(self) -> list[bytes]:
+        """Return the keys of the rows' parents, each once, ascending."""
+        above = len(self._where.steps) - 1
+        return sorted(set(self._joined(above))) if above else []
+
+    def roots(self) -> list[bytes]:
+        """Return the keys of the rows' roots."""
+        return self._joined(1)
+
+    def own(self) -> list[bytes]:
+        """Return the encoded primary keys, without the ids of tables."""
+        return [b"".join(row) for row in zip(*self._elements, strict=True)]
+
+
+def _elements(array: pa.Array) -> list[bytes]:
+    """Return the encoded elements of a key's column."""
+    made: dict[Value, bytes] = {}
+    found = []
+    for value in from_arrow(array):
+        element = made.get(value)
+        if element is None:
+            element = made[value] = tuples.encode((value,))
+        found.append(element)
+    return found
+
+
+def _history(
+    schema: Schema, table: Table, keys: _Keys, pieces: Mapping[int, Sequence[bytes]], commit_unique: bytes
+) -> list[Write]:
+    """Return the writes of the change batches: as :func:`f1server.rows.changes.batches_of` and what follows it."""
+    tracked = [i for i in tracked_ids(table) if i in pieces]
+    after = join_rows([pieces[i] for i in sorted(tracked)], len(keys.rows))
+    names = {i: table.by_id[i].name for i in tracked}
+    own, roots = keys.own(), keys.roots()
+    batches = ChangeBatches(layout(schema, table).root, table)
+    filled = list(zip(*(pieces[i] for i in tracked), strict=True)) if tracked else [()] * len(own)
+    for i in keys.order:
+        given = tuple(column for column, piece in zip(tracked, filled[i], strict=True) if piece)
+        batches.add(roots[i], own[i], after[i], tuple(names[column] for column in given))
+    writes = []
+    for root, data in batches.encoded():
+        key, offset = batch_key(root, commit_unique, table.name)
+        writes.append(Write(key, encode_row({BATCH_CELL: data}), key_offset=offset))
+    return writes
