@@ -29,6 +29,7 @@ from f1server.cursors import Cursors, arrow_stream, one_batch
 from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_span, read_batch, seen_by
 from f1server.rows.changes import ChangeBatch
+from f1server.rows.columns import RowWrites, read_columns
 from f1server.rows.keys import decode_key, table_span
 from f1server.schemachange.executor import Applied, SchemaChanges
 from f1server.schemachange.jobs.jobs import Job, Order
@@ -36,7 +37,6 @@ from f1server.schemachange.preview.planner import Files, SchemaPlanner
 from f1server.schemachange.preview.planwire import only_from_pb, planned_to_pb, survey_to_pb
 from f1server.sql import SqlRunner
 from f1server.txn import nosql
-from f1server.rows.columns import RowWrites, read_batch
 from f1server.txn.committer import CommitRequest, Committer
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
@@ -260,12 +260,10 @@ class Frontend:
         done = await self._committer.commit(database, wanted)
         return pb.CommitReply(commit_ts=done.ts, rows_affected=done.rows_affected)
 
-    async def insert_rows(
-        self, database: str, request: pb.InsertRows, caller: Caller = EVERYBODY
-    ) -> pb.CommitReply:
+    async def insert_rows(self, database: str, request: pb.InsertRows, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Insert rows that come by columns, in a transaction of their own."""
         _check_name(request)
-        batch = read_batch(request.table, request.arrow, request.schema_version)
+        batch = read_columns(request.table, request.arrow, request.schema_version)
         wanted = CommitRequest(
             writes=RowWrites(batch),
             read_set=(),

@@ -28,6 +28,8 @@ _GIVE_UP_S = 20.0
 """How long a request goes on trying when no server at all can be reached, in seconds."""
 _PING_TIMEOUT_S = 2.0
 _MEASURE_AGAIN_S = 10.0
+_MEASURE_FAR_AGAIN_S = 1.0
+"""Of a server that is left out for being far: one ping that came late must not keep all work from it."""
 _DOWN_INITIAL_MS, _DOWN_CAP_MS = 200, 5_000
 _RETRY_INITIAL_MS, _RETRY_CAP_MS = 10, 500
 # Servers within this factor and margin of the nearest one count as near: work is spread over them.
@@ -304,13 +306,13 @@ class Servers:
         if not healthy:
             return min(candidates, key=lambda server: (server.down_until_s, server.address))
         loop_s = asyncio.get_running_loop().time()
-        for server in self.all:
-            stale = loop_s - server.measured_s > _MEASURE_AGAIN_S
-            if server.worth_a_try if server.error is not None else stale:
-                self._start_probe(server)
         known = [server.latency_s for server in healthy if server.latency_s is not None]
         limit = min(known) * _NEAR_FACTOR + _NEAR_MARGIN_S if known else 0.0
         near = [server for server in healthy if server.latency_s is not None and server.latency_s <= limit] or healthy
+        for server in self.all:
+            stale = loop_s - server.measured_s > (_MEASURE_AGAIN_S if server in near else _MEASURE_FAR_AGAIN_S)
+            if server.worth_a_try if server.error is not None else stale:
+                self._start_probe(server)
         fewest = min(server.in_flight for server in near)
         idle = [server for server in near if server.in_flight == fewest]
         return idle[0] if len(idle) == 1 else self._rng.choice(idle)

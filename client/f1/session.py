@@ -180,7 +180,7 @@ class Session:
         priority_ts: int,
         deadline: Deadline,
     ) -> Committed:
-        """Send a request that commits until it certainly did, or did not; ``first``: the write that names the commit."""
+        """Send a request that commits until it certainly did, or did not; ``first``: the write that names it."""
         backoff = self.backoff()
         lost: Server | None = None
         while True:

@@ -14,8 +14,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.msgpack import Ext
 
-from f1common.encoding.row import COMMIT_TS_WIDTH, MAX_COLUMN_ID
-from f1common.encoding.row import EXT_DATE, EXT_NUMERIC, EXT_TIMESTAMP
+from f1common.encoding.row import COMMIT_TS_WIDTH, EXT_DATE, EXT_NUMERIC, EXT_TIMESTAMP, MAX_COLUMN_ID
 from f1common.encoding.values import DATE_MAX, DATE_MIN, NUMERIC_SCALE, TIMESTAMP_MAX, TIMESTAMP_MIN
 from f1common.errors import Code, F1Error
 
@@ -42,7 +41,9 @@ def pieces_of(column: int, array: pa.Array, scale: int = NUMERIC_SCALE) -> list[
     if pa.types.is_date32(kind):
         days = array.cast(pa.int32())
         _check_bounds(days, DATE_MIN, DATE_MAX, "a date in days")
-        return _each(days.to_pylist(), lambda value: tag + _encode(Ext(EXT_DATE, value.to_bytes(4, "big", signed=True))))
+        return _each(
+            days.to_pylist(), lambda value: tag + _encode(Ext(EXT_DATE, value.to_bytes(4, "big", signed=True)))
+        )
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         moments = array.cast(pa.int64())
         _check_bounds(moments, TIMESTAMP_MIN, TIMESTAMP_MAX, "a timestamp in microseconds")
@@ -64,7 +65,7 @@ def join_rows(columns: Sequence[Sequence[bytes]], rows: int) -> list[bytes]:
 
 
 def units_of(array: pa.Array, scale: int) -> list[int | None]:
-    """Return decimals as integers, in units of ``10**-scale``. Raises F1Error INVALID_ARGUMENT if one has more digits."""
+    """Return decimals as integers, in units of ``10**-scale``. Raises INVALID_ARGUMENT if one has more digits."""
     try:
         exact = array.cast(pa.decimal128(38, scale))
     except pa.ArrowInvalid as error:
@@ -73,7 +74,8 @@ def units_of(array: pa.Array, scale: int) -> list[int | None]:
     low, high = words[::2].tolist(), words[1::2].tolist()
     # Two words in two's complement, the lower one first: where the upper one is only its sign, the lower one is all.
     units: list[int | None] = [
-        one if two == one >> 63 else (two << 64) | (one & 0xFFFF_FFFF_FFFF_FFFF) for one, two in zip(low, high, strict=True)
+        one if two == one >> 63 else (two << 64) | (one & 0xFFFF_FFFF_FFFF_FFFF)
+        for one, two in zip(low, high, strict=True)
     ]
     if exact.null_count:
         return [one if valid else None for one, valid in zip(units, exact.is_valid().to_pylist(), strict=True)]

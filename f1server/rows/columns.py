@@ -32,7 +32,7 @@ from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
 from spanstore.client import Write
 
-__all__ = ["ColumnBatch", "PlannedRows", "RowWrites", "plan_rows", "read_batch"]
+__all__ = ["ColumnBatch", "PlannedRows", "RowWrites", "plan_rows", "read_columns"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ColumnBatch:
     schema_version: int = 0
 
 
-def read_batch(table: str, data: bytes, schema_version: int) -> ColumnBatch:
+def read_columns(table: str, data: bytes, schema_version: int) -> ColumnBatch:
     """Read an Arrow IPC stream of one batch, whose columns are named by their ids. Raises INVALID_ARGUMENT."""
     try:
         with pa.ipc.open_stream(data) as reader:
@@ -96,9 +96,7 @@ class RowWrites(Sequence[LogicalWrite]):
 
     def _write(self, row: Mapping[int, Value]) -> LogicalWrite:
         # An INSERT may have the columns of its key among the others.
-        return LogicalWrite(
-            WriteKind.INSERT, self.batch.table, {}, row, schema_version=self.batch.schema_version
-        )
+        return LogicalWrite(WriteKind.INSERT, self.batch.table, {}, row, schema_version=self.batch.schema_version)
 
 
 @dataclass(frozen=True, slots=True)

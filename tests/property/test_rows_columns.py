@@ -86,7 +86,8 @@ def batches(draw: st.DrawFn) -> tuple[Schema, Table, ColumnBatch]:
             continue  # not given
         of_kind = VALUES[column.type.kind]
         may_be_null = not column.not_null or draw(st.integers(0, 20)) == 0
-        values = draw(st.lists(st.one_of(st.none(), of_kind) if may_be_null else of_kind, min_size=count, max_size=count))
+        of_column = st.one_of(st.none(), of_kind) if may_be_null else of_kind
+        values = draw(st.lists(of_column, min_size=count, max_size=count))
         arrays[column.id] = to_arrow(column.type, values)
     return schema, table, ColumnBatch(table.name, arrays, count, 5)
 

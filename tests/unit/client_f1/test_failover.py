@@ -311,6 +311,24 @@ def test_work_is_spread_over_near_servers_and_far_ones_are_left_alone() -> None:
     asyncio.run(scenario())
 
 
+def test_a_server_that_seems_far_is_measured_again_soon() -> None:
+    async def scenario() -> None:
+        servers = Servers(["a:1", "b:1"], rng=random.Random(1))
+        a, b = servers.all
+        probed: list[Server] = []
+        servers._start_probe = probed.append  # type: ignore[assignment, method-assign]
+        now_s = asyncio.get_running_loop().time()
+        a.latency_s, b.latency_s = 0.001, 0.05
+        for age_s, expected in ((0.5, []), (2.0, [b]), (20.0, [a, b])):
+            a.measured_s = b.measured_s = now_s - age_s
+            assert servers.pick() is a
+            assert probed == expected
+            probed.clear()
+        await servers.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_statement_with_all_the_time_in_the_world_gives_up_when_nobody_is_there(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

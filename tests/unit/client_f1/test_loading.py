@@ -189,7 +189,7 @@ def test_a_server_that_knows_no_columns_gets_the_rows_one_by_one(
 
     cluster.set_fault(older)
     path = csv_file(tmp_path, "Id,Balance\n" + "".join(f"{n},{n}\n" for n in range(50)))
-    code, out, err = load(cluster, capsys, path, "--rows", "10", "--in-flight", "1")
+    code, _, err = load(cluster, capsys, path, "--rows", "10", "--in-flight", "1")
     assert (code, err, len(cluster.balances())) == (0, "", 50)
     assert (cluster.served("insert_rows"), cluster.served("commit")) == (1, 5)
 
