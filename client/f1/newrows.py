@@ -1,15 +1,33 @@
 """New rows of one table by columns: what inserts of many rows and bulk loads send."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from f1.metadata import Column, Metadata
+from f1.values import ARROW_TYPES, to_cell
 from f1common.encoding.row import encode_row
 from f1common.encoding.values import Date, Timestamp
+from f1common.errors import F1Error
 from f1common.pb import f1_pb2 as pb
 
-__all__ = ["NewRows", "cells_of"]
+__all__ = ["MANY", "NewRows", "cells_of", "new_rows"]
+
+MANY = 32
+"""From so many rows on it pays to send them by columns."""
+
+_EXACT: Mapping[str, type] = {
+    "BOOL": bool,
+    "INT64": int,
+    "DOUBLE": float,
+    "NUMERIC": Decimal,
+    "STRING": str,
+    "BYTES": bytes,
+    "DATE": Date,
+    "TIMESTAMP": Timestamp,
+}
 
 
 class NewRows:
@@ -56,6 +74,44 @@ class NewRows:
             columns=encode_row({i: value for i, value in row.items() if i not in self._key_ids}),
             schema_version=self.schema_version,
         )
+
+
+def new_rows(metadata: Metadata, name: str, rows: Sequence[Mapping[str, Any]]) -> NewRows | None:
+    """Return rows, as mappings by column name, by columns; None if that cannot be done without converting something.
+
+    Then they go one by one, and whatever is wrong with them is found there. Raises F1Error NOT_FOUND.
+    """
+    names = rows[0].keys()
+    if not names or any(row.keys() != names for row in rows):
+        return None
+    table = metadata.table(name)
+    columns = [table.column(column) for column in names]
+    if len({column.id for column in columns}) < len(columns):
+        return None
+    try:
+        arrays = [_array(column, [row[key] for row in rows]) for column, key in zip(columns, names, strict=True)]
+    except (F1Error, pa.ArrowException, OverflowError, ValueError):
+        return None
+    found = [array for array in arrays if array is not None]
+    if len(found) < len(arrays):
+        return None
+    return NewRows(table.name, [c.id for c in table.key], [c.id for c in columns], found, metadata.version)
+
+
+def _array(column: Column, values: list[Any]) -> pa.Array | None:
+    exact = _EXACT.get(column.kind)
+    if exact is None or (exact is Decimal and column.scale is None):
+        return None  # a NUMERIC without a scale keeps the digits that it was given
+    if not set(map(type, values)) <= {exact, type(None)}:
+        values = [to_cell(value, column.name) for value in values]
+        if not set(map(type, values)) <= {exact, type(None)}:
+            return None
+    kind = ARROW_TYPES[column.kind]
+    if exact is Date:
+        return pa.array([None if value is None else value.days for value in values], pa.int32()).cast(kind)
+    if exact is Timestamp:
+        return pa.array([None if value is None else value.us for value in values], pa.int64()).cast(kind)
+    return pa.array(values, kind)
 
 
 def cells_of(array: pa.Array) -> list[Any]:

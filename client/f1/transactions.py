@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from f1 import nosql
 from f1.errors import translated
+from f1.newrows import MANY, NewRows, new_rows
 from f1.nosql import Key, Read, RowLike, keys_of
 from f1.results import Answer, ResultSet, Row, Rows, dicts_of
 from f1.servers import Resend, Server, ends_within
@@ -86,6 +87,8 @@ class Transaction(Reads):
         self._state = "open"
         self._read_ts = 0
         self._writes: list[pb.LogicalWrite] = []
+        self._new: NewRows | None = None
+        """Rows to be inserted by columns, as long as they are all that the transaction does."""
         self.priority_ts = priority_ts or session.servers.now_us()
         """The age of the transaction, which a retry keeps: older ones win against younger ones."""
 
@@ -97,7 +100,7 @@ class Transaction(Reads):
     @property
     def has_writes(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self._writes)
+        return bool(self._writes) or self._new is not None
 
     @property
     def read_ts(self) -> int:
@@ -119,6 +122,7 @@ class Transaction(Reads):
         self._require_open()
         encoded = encode_params(params)
         async with self._statement:
+            self._one_by_one()
             before = len(self._writes)
 
             async def run() -> Answer:
@@ -192,7 +196,14 @@ class Transaction(Reads):
         return len(writes)
 
     def _add(self, writes: Iterable[pb.LogicalWrite]) -> None:
+        self._one_by_one()
         self._writes.extend(writes)
+
+    def _one_by_one(self) -> None:
+        """Make a write of each row that was to be inserted by columns: something else goes on."""
+        if self._new is not None:
+            new, self._new = self._new, None
+            self._writes.extend(new.writes())
 
     # ------------------------------------------------------------------------------------------------ the end
 
@@ -270,7 +281,24 @@ class OptimisticTransaction(Transaction):
         self._read_set: dict[tuple[bytes, tuple[int, ...]], pb.ReadSetEntry] = {}
 
     def _context(self) -> pb.TxnContext:
+        self._one_by_one()
         return pb.TxnContext(kind=pb.OPTIMISTIC, read_ts=self._read_ts, writes=self._writes)
+
+    async def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
+        """Insert a row (a mapping by column name) or several; ALREADY_EXISTS at the commit if one is there."""
+        listed = _rows(rows)
+        if len(listed) >= MANY and not self.has_writes and not self._read_set and await self._by_columns(table, listed):
+            return len(listed)
+        return await super().insert(table, listed)
+
+    @translated
+    async def _by_columns(self, table: str, rows: list[RowLike]) -> bool:
+        self._require_open()
+        found = await nosql.with_metadata(self._session, lambda metadata: new_rows(metadata, table, rows))
+        if found is None or self.has_writes:
+            return False
+        self._new = found
+        return True
 
     def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
         super()._note(read_ts, read_set)
@@ -278,6 +306,9 @@ class OptimisticTransaction(Transaction):
             self._read_set.setdefault((entry.key, tuple(entry.columns)), entry)
 
     async def _commit(self, deadline: Deadline) -> Committed:
+        if self._new is not None and not self._read_set:
+            return await self._session.insert_rows(self._new, priority_ts=self.priority_ts, deadline=deadline)
+        self._one_by_one()
         if not self._writes:
             return Committed(0, 0)  # all was read at one timestamp: there is nothing to validate
         return await self._session.commit(

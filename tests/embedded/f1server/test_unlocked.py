@@ -56,7 +56,7 @@ def test_an_insert_has_one_round_and_other_writes_two(monkeypatch: pytest.Monkey
         await conn.insert("P", [{"Id": i, "V": i} for i in range(2, 60)])
         assert spy.taken() == ["commit"]
         await conn.insert("C", [{"Id": 1, "K": k, "V": k} for k in range(300)])
-        assert (spy.taken(), spy.keys) == (["read", "commit"], 1)
+        assert (spy.taken(), spy.keys) == (["commit"], 0)  # many rows go by columns, and have their parent tested, too
         await conn.upsert("P", {"Id": 1, "V": 2})
         await conn.update("P", {"Id": 1, "V": 3})
         assert spy.taken() == ["read", "commit"] * 2
