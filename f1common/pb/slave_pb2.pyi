@@ -17,7 +17,7 @@ class ReorganiseRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[StartWalk, _Mapping]] = ..., fence_ts: _Optional[int] = ...) -> None: ...
 
 class StartWalk(_message.Message):
-    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate", "kind")
+    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate", "least_rate", "kind")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CHANGE: _ClassVar[StartWalk.Kind]
@@ -43,6 +43,7 @@ class StartWalk(_message.Message):
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MIN_RATE_FIELD_NUMBER: _ClassVar[int]
     MAX_RATE_FIELD_NUMBER: _ClassVar[int]
+    LEAST_RATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     schema: bytes
@@ -55,8 +56,9 @@ class StartWalk(_message.Message):
     slowdown: float
     min_rate: float
     max_rate: float
+    least_rate: float
     kind: StartWalk.Kind
-    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., least_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
 
 class WalkTask(_message.Message):
     __slots__ = ("kind", "table_id", "id", "name", "lock", "work")

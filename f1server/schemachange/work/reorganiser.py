@@ -78,7 +78,7 @@ class Reorganiser:
         def walker(schema: Schema) -> Walker:
             return Walker(client, evaluators, lambda: leased_fence(leases, schema), self._pace, sleep)
 
-        here = Here(walker)
+        here = Here(walker, lambda table_rows: self._pace.adjust(options.over(table_rows)))
         workers = Workers(here, pool, leases, channels, options)
         self._walks = TableWalks(client, here, workers, lambda: clock.sample().boot_us / 1e6)
 

@@ -153,10 +153,11 @@ class TableWalks:
         parts = await self._partitions(ground)
         if len(parts) > 1 and watch.job:
             return await self._noted(ground, snapshot, now, parts, watch)
-        watch.expect(sum(part.rows for part in parts))
+        rows = sum(part.rows for part in parts)
+        watch.expect(rows)
         sums: Sums = {}
         for part in parts:
-            walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot or now, ground.kind)
+            walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot or now, ground.kind, rows)
             sums = added(sums, await self._here.work(walk, watch))
         return Walked(snapshot or now, sums)
 
@@ -212,7 +213,8 @@ class TableWalks:
             await self._store.change(schema.database, noted.place, edit)
 
         spans = list(pairwise(state.borders))
-        walks = {n: Walk(schema, noted.work, *spans[n], snapshot, noted.kind) for n in state.left}
+        total = sum(state.rows)
+        walks = {n: Walk(schema, noted.work, *spans[n], snapshot, noted.kind, total) for n in state.left}
         keeping = asyncio.create_task(self._keep(state.pin), name="pin of a walk")
         try:
             await Dealer(self._workers, watch, done, self._now_s).deal(walks)

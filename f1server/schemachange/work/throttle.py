@@ -5,7 +5,8 @@ What tells whether users are disturbed is how long the storage tier takes over t
 over the hours that a large table takes, so the figure at rest is taken again and again: every few seconds of work there
 is a short rest, at the end of which the figures are those of users alone. While they are slowed down by more than is
 allowed the rate is cut; while they are not it grows by a step. Where there are next to no users it grows fast, and
-nobody rests. Between its bounds the rate may be anything; the lower bound sees to it that every change ends.
+nobody rests. Between its bounds the rate may be anything; the lower bound sees to it that every change ends: in some
+minutes, so that it is lower for tables with fewer rows.
 
 Several workers rest at the same time, since rests are at certain times of a clock that they share: each would find the
 others' work in the figures otherwise.
@@ -14,7 +15,7 @@ Figures of a second are uncertain: among users one request takes ten times as lo
 an average over several rests, and one figure never does more than one cut or one step.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["Figures", "Throttle", "ThrottleOptions"]
 
@@ -27,8 +28,14 @@ _FEW = 5.0
 """So few requests of users in a second say nothing, and are hardly in danger."""
 _CUT = 0.7
 _STEPS = 10
-"""So many steps lead from the lower bound to twice of it."""
+"""So many steps lead from the rate at the beginning to twice of it."""
 _IDLE_GROWTH = 1.5
+_UNHURRIED_S = 300.0
+"""How long a walk over a table may take that has to yield to users all the time."""
+_MOST_PATIENCE = 6.0
+"""How much slower than a large table's the walk over a small one may be."""
+_FORGET_S = 5.0
+"""After so long without work what is found in the figures is no longer believed."""
 _MEMORY = 0.5
 """What weight the figure of a rest has beside those before it."""
 
@@ -37,16 +44,31 @@ _MEMORY = 0.5
 class ThrottleOptions:
     """``slowdown``: how much longer users may wait, 0.05 is 5 %; rates are rows a second that are written.
 
-    The lower bound is such that an index on a million rows is filled and verified within ten minutes.
+    Work begins at ``min_rate``, with which an index on a million rows is filled and verified within ten minutes, and
+    never gets slower than ``least_rate`` (0: than ``min_rate``).
     """
 
     slowdown: float = 0.05
     min_rate: float = 3_000.0
     max_rate: float = 50_000.0
+    least_rate: float = 0.0
+
+    @property
+    def floor(self) -> float:
+        """The lower bound of the rate."""
+        return self.least_rate or self.min_rate
+
+    def over(self, table_rows: int) -> "ThrottleOptions":
+        """Return the options for a table of so many rows (0: nobody knows): a small one need not hurry."""
+        if not table_rows:
+            return self
+        least = max(table_rows / _UNHURRIED_S, self.min_rate / _MOST_PATIENCE)
+        return replace(self, least_rate=min(least, self.min_rate))
 
     def shared(self, workers: int) -> "ThrottleOptions":
         """Return the options of each of some workers that work at the same time."""
-        return ThrottleOptions(self.slowdown, self.min_rate / workers, self.max_rate / workers)
+        rates = (self.min_rate, self.max_rate, self.least_rate)
+        return ThrottleOptions(self.slowdown, *(rate / workers for rate in rates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +124,7 @@ class Throttle:
     _learnt: float = -1.0
 
     def __post_init__(self) -> None:
-        """Begin at the lower bound."""
+        """Begin with what a large table needs."""
         self.rate = self.rate or self.options.min_rate
 
     def adjust(self, options: ThrottleOptions) -> None:
@@ -113,6 +135,8 @@ class Throttle:
 
     def wait_s(self, rows: int, figures: Figures, now_s: float) -> float:
         """Return how long a batch of ``rows`` has to wait; it is asked once for each batch, which then happens."""
+        if now_s >= self._free_s + _FORGET_S:
+            self._begin_again()
         begin_s = max(self._free_s, now_s)
         period, phase_s = divmod(begin_s, _PERIOD_S)
         if phase_s < _REST_S and figures.requests >= _FEW:
@@ -123,9 +147,14 @@ class Throttle:
         self._free_s = begin_s + rows / self._working_rate()
         return begin_s - now_s
 
+    def _begin_again(self) -> None:
+        """Forget what was found out: that was another change, at another time, with other users or none."""
+        self.rate = min(self.rate, self.options.min_rate)
+        self._at_rest = _AtRest()
+
     def _working_rate(self) -> float:
         """The lower bound holds with the rests in it."""
-        return max(self.rate, self.options.min_rate * _PERIOD_S / _WORK_S)
+        return max(self.rate, self.options.floor * _PERIOD_S / _WORK_S)
 
     def _look(self, figures: Figures, now_s: float) -> None:
         period, phase_s = divmod(now_s, _PERIOD_S)
@@ -153,7 +182,7 @@ class Throttle:
         self._bound()
 
     def _bound(self) -> None:
-        self.rate = min(max(self.rate, self.options.min_rate), self.options.max_rate)
+        self.rate = min(max(self.rate, self.options.floor), self.options.max_rate)
 
     def _slowdown(self, figures: Figures) -> float | None:
         """Return how much longer users wait than at rest, 0.1 is 10 %; None: it is not known."""

@@ -62,6 +62,7 @@ class Walk:
     """A walk over the rows of ``work``'s table within ``[start, end)`` as of ``snapshot``, under ``schema``.
 
     If ``kind`` says so it is one over the entries of the only index of ``work``, or over keys of any kind.
+    ``table_rows``: how many there are about in all, of which this is a part; 0: nobody knows.
     """
 
     schema: Schema
@@ -70,6 +71,7 @@ class Walk:
     end: bytes
     snapshot: int
     kind: WalkKind = WalkKind.CHANGE
+    table_rows: int = 0
 
 
 @asynccontextmanager

@@ -34,6 +34,7 @@ def walk_to_pb(walk: Walk, options: ThrottleOptions, fence_ts: int, protocol_ver
         slowdown=options.slowdown,
         min_rate=options.min_rate,
         max_rate=options.max_rate,
+        least_rate=options.least_rate,
     )
 
 
@@ -71,6 +72,6 @@ def _purged(schema: Schema, tasks: list[Task[Element]]) -> TableWork:
 
 def options_from_pb(start: pb.StartWalk) -> ThrottleOptions:
     """Read how fast the work may be. Raises F1Error INVALID_ARGUMENT."""
-    if not 0 < start.min_rate <= start.max_rate or start.slowdown <= 0:
+    if not 0 <= start.least_rate <= start.min_rate <= start.max_rate or start.min_rate <= 0 or start.slowdown <= 0:
         raise F1Error(Code.INVALID_ARGUMENT, "the pace of a walk has a slowdown and rates above 0")
-    return ThrottleOptions(start.slowdown, start.min_rate, start.max_rate)
+    return ThrottleOptions(start.slowdown, start.min_rate, start.max_rate, start.least_rate)

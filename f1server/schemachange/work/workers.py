@@ -61,12 +61,14 @@ class Here:
 
     elsewhere = False
 
-    def __init__(self, walker: Callable[[Schema], Walker]) -> None:
-        """``walker`` makes what does walks under a schema."""
+    def __init__(self, walker: Callable[[Schema], Walker], adjust: Callable[[int], None]) -> None:
+        """``walker`` makes what does walks under a schema; ``adjust`` sets the pace for a table of so many rows."""
         self._walker = walker
+        self._adjust = adjust
 
     async def work(self, walk: Walk, tell: Tell) -> Sums:
         """Do a walk."""
+        self._adjust(walk.table_rows)
         return await self._walker(walk.schema).walk(walk, tell)
 
 
@@ -76,9 +78,16 @@ class AtSlave:
     elsewhere = True
 
     def __init__(
-        self, open_call: Callable[[], Any], here: Here, leases: SchemaLeases, options: ThrottleOptions
+        self,
+        open_call: Callable[[], Any],
+        here: Here,
+        leases: SchemaLeases,
+        options: Callable[[int], ThrottleOptions],
     ) -> None:
-        """``open_call`` opens a stream to it; ``here`` does what a slave of an older version does not know."""
+        """``open_call`` opens a stream to it; ``here`` does what a slave of an older version does not know.
+
+        ``options`` are those of each slave for a table of so many rows.
+        """
         self._open_call = open_call
         self._here = here
         self._leases = leases
@@ -114,7 +123,7 @@ class AtSlave:
     async def _write(self, call: Any, walk: Walk, leased: Leased) -> None:
         """Say what there is to do, and then again and again until when commits are allowed."""
         told = leased.deadline()
-        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, self._options, told, _version_for(walk))))
+        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, self._options(walk.table_rows), told, _version_for(walk))))
         while True:
             await asyncio.sleep(_EXTEND_S)
             fence_ts = leased.deadline()
@@ -170,7 +179,10 @@ class Workers:
         slaves = self._pool.live() if self._pool is not None and self._channels is not None else ()
         if not slaves or self._channels is None:
             return {f"this server, lane {lane}": self._here for lane in range(_LANES_HERE)}
-        options = self._options.shared(len(slaves))
+
+        def options(table_rows: int) -> ThrottleOptions:
+            return self._options.over(table_rows).shared(len(slaves))
+
         channels = self._channels
         found: dict[str, Worker] = {}
         for lane in range(_LANES_OF_SLAVE):

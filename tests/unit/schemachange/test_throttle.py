@@ -105,3 +105,34 @@ def test_that_users_wait_longer_for_reasons_of_their_own_is_not_taken_for_its_do
 def test_the_bounds_are_shared_among_workers() -> None:
     shared = OPTIONS.shared(4)
     assert (shared.min_rate, shared.max_rate, shared.slowdown) == (250, 10_000, 0.05)
+
+
+def test_small_tables_are_left_more_time() -> None:
+    base = ThrottleOptions(0.05, 3_000, 50_000)
+    assert base.floor == base.over(0).floor == base.over(1_000_000).floor == base.over(10**9).floor == 3_000
+    assert base.over(300_000).floor == 1_000
+    assert base.over(1_000).floor == base.over(1).floor == 500
+    for rows in (1, 200_000, 10**7):
+        shared = base.over(rows).shared(4)
+        assert shared.floor == base.over(rows).floor / 4
+        assert (shared.min_rate, shared.max_rate) == (750, 12_500)
+
+
+def test_a_small_table_yields_more_to_users_and_begins_as_fast() -> None:
+    """Users suffer whatever is done: it goes down to what a table of this size needs."""
+    plant = Plant(linear(0.05 / 50))
+    throttle = Throttle(OPTIONS.over(90_000))
+    assert throttle.rate == OPTIONS.min_rate
+    plant.run(throttle, 60)
+    rate = plant.run(throttle, 230)
+    assert 0.9 * 300 < rate < 1.2 * 300
+
+
+def test_the_next_change_does_not_begin_as_fast_as_the_last_one_ended() -> None:
+    plant = Plant(linear(1.0), users=0.0)
+    throttle = Throttle(OPTIONS)
+    plant.run(throttle, 20)
+    assert throttle.rate == OPTIONS.max_rate
+    plant.now_s += 30
+    plant.users, plant.slowdown = 1.0, linear(0.05 / 50)
+    assert plant.run(throttle, 2) < 1.1 * OPTIONS.min_rate
