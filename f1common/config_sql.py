@@ -49,7 +49,11 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
     ] = 5
     reorganise_min_rows_per_s: Annotated[
         int,
-        Meta(ge=1, le=10_000_000, description="How many rows of a large table a schema change works on in any case; of small ones fewer."),
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="How many rows of a large table a schema change works on in any case; of small ones fewer.",
+        ),
     ] = 3_000
     reorganise_max_rows_per_s: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many rows a schema change works on at most.")

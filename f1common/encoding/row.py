@@ -151,11 +151,12 @@ StoredCell = None | bool | int | float | str | bytes | Ext
 """A cell as :func:`decode_stored` leaves it: cells that msgpack has no type for are still extensions."""
 
 
-def decode_stored(values: Sequence[bytes]) -> list[dict[int, StoredCell]]:
+def decode_stored(values: Sequence[bytes], *, whole: bool = True) -> list[dict[int, StoredCell]]:
     """Decode rows for somebody who looks at few of their cells: extensions are left as they are stored.
 
     Read those with :func:`read_cell`, or many of one type with :func:`stored_units`, :func:`stored_days` and
-    :func:`stored_us`. Raises F1Error DATA_CORRUPTION as :func:`decode_row`, but for what is inside of extensions.
+    :func:`stored_us`. Raises F1Error DATA_CORRUPTION as :func:`decode_row`, but for what is inside of extensions, and
+    unless ``whole`` for cells of types that no column has: whoever asks for such a cell has to look at its type.
     """
     try:
         rows: list[dict[int, StoredCell]] = [_decode_stored(value) for value in values]
@@ -163,7 +164,7 @@ def decode_stored(values: Sequence[bytes]) -> list[dict[int, StoredCell]]:
         for value in values:
             decode_row(value)  # says which row it was, and what is wrong with it
         raise
-    for row, value in zip(rows, values, strict=True):
+    for row, value in zip(rows, values, strict=True) if whole else ():
         if not _STORED_TYPES.issuperset(map(type, row.values())):
             raise _corrupt(value, "a cell has a type that no column has")
     return rows

@@ -125,6 +125,13 @@ class Reader(Protocol):
         """Yield (key, value) of ``[start, end)``, ascending or descending. Valid while the reader is open."""
         ...
 
+    def page(self, start: bytes, end: bytes, most: int, max_bytes: int) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return the first (key, value) of ``[start, end)``, ``most`` at most, and whether these are all.
+
+        There are none after those whose values reach ``max_bytes`` together.
+        """
+        ...
+
     def seek_first(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the first (key, value) in ``[start, end)``, or None."""
         ...

@@ -106,6 +106,17 @@ class LmdbReader:
         items = self._items(txn, start, end, reverse)
         return map(_opened, items) if any_sealed(start, end) else items
 
+    def page(self, start: bytes, end: bytes, most: int, max_bytes: int) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return the first (key, value) of ``[start, end)``, and whether these are all."""
+        txn = self._txn
+        if txn is None:
+            raise InvariantViolation("the reader is closed")
+        try:
+            with txn.cursor() as cursor:
+                return _page(cursor, start, end, most, max_bytes)
+        except lmdb.Error as error:
+            raise failure_of(error, "scanning failed") from error
+
     def _items(
         self, txn: "lmdb.Transaction[bytes]", start: bytes, end: bytes, reverse: bool
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -151,6 +162,26 @@ class LmdbReader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _page(
+    cursor: "lmdb.Cursor[bytes]", start: bytes, end: bytes, most: int, max_bytes: int
+) -> tuple[list[tuple[bytes, bytes]], bool]:
+    items: list[tuple[bytes, bytes]] = []
+    if not seek(cursor, start):
+        return items, True
+    size, sealed = 0, any_sealed(start, end)
+    for item in cursor.iternext():
+        key = item[0]
+        if key >= end:
+            return items, True
+        if key < start:
+            raise _out_of_order(key)
+        if len(items) >= most or size >= max_bytes:
+            return items, False
+        items.append(_opened(item) if sealed else item)
+        size += len(items[-1][1])
+    return items, True
 
 
 def _out_of_order(key: bytes) -> EngineFailed:

@@ -88,6 +88,17 @@ class MemoryReader:
             else:
                 low, open_low = keys[-1], True
 
+    def page(self, start: bytes, end: bytes, most: int, max_bytes: int) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return the first (key, value) of ``[start, end)``, and whether these are all."""
+        items: list[tuple[bytes, bytes]] = []
+        size = 0
+        for item in self.scan(start, end):
+            if len(items) >= most or size >= max_bytes:
+                return items, False
+            items.append(item)
+            size += len(item[1])
+        return items, True
+
     def close(self) -> None:
         """Let go of the view."""
         if self._open:

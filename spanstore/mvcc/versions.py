@@ -27,21 +27,22 @@ MAX_TS = (1 << 63) - 1
 
 _SUFFIX = struct.Struct(">BQ")
 _HEAD = struct.Struct(">BI")
-_SUFFIX_BYTES = _SUFFIX.size
-_HEAD_BYTES = _HEAD.size
+SUFFIX_BYTES = _SUFFIX.size
+"""How the key of a version is longer than the row's."""
+HEAD_BYTES = _HEAD.size
 _INVERT = (1 << 64) - 1
 _TOMBSTONE = 0
-_VALUE = 1
-_pack_suffix = _SUFFIX.pack
+VALUE_FLAG = 1
+pack_suffix = _SUFFIX.pack
 _pack_head = _HEAD.pack
-_unpack_head = _HEAD.unpack_from
+unpack_head = _HEAD.unpack_from
 
 _OUTCOME_SUFFIX_BYTES = 17
 
-MAX_USER_KEY_BYTES = MAX_KEY_BYTES - PREFIX_BYTES - max(_SUFFIX_BYTES, _OUTCOME_SUFFIX_BYTES)
+MAX_USER_KEY_BYTES = MAX_KEY_BYTES - PREFIX_BYTES - max(SUFFIX_BYTES, _OUTCOME_SUFFIX_BYTES)
 """What LMDB's limit leaves for the key of a row, which must also fit as the anchor of an outcome record."""
 
-_AFTER = b"\x01"
+AFTER_VERSIONS = b"\x01"
 """Ends the versions of a key: they go on with 0x00, and no tuple element begins with 0x00, so nothing lies between."""
 
 _MAX_STEPS = 8
@@ -71,35 +72,35 @@ def check_key(key: bytes) -> None:
 
 def version_key(group: int, key: bytes, ts: int) -> bytes:
     """Return the engine key of a version."""
-    return data_prefix(group) + key + _pack_suffix(0, _INVERT - ts)
+    return data_prefix(group) + key + pack_suffix(0, _INVERT - ts)
 
 
 def split_version_key(engine_key: bytes) -> tuple[bytes, int]:
     """Return (user key, timestamp) of an engine key. Raises F1Error DATA_CORRUPTION if it is no version's."""
-    if len(engine_key) <= PREFIX_BYTES + _SUFFIX_BYTES or engine_key[-_SUFFIX_BYTES] != 0:
+    if len(engine_key) <= PREFIX_BYTES + SUFFIX_BYTES or engine_key[-SUFFIX_BYTES] != 0:
         raise F1Error(Code.DATA_CORRUPTION, f"engine key {engine_key.hex()} is no key of a version")
-    return engine_key[PREFIX_BYTES:-_SUFFIX_BYTES], _INVERT - int.from_bytes(engine_key[-8:], "big")
+    return engine_key[PREFIX_BYTES:-SUFFIX_BYTES], _INVERT - int.from_bytes(engine_key[-8:], "big")
 
 
 def put_version(batch: WriteBatch, group: int, key: bytes, ts: int, value: bytes | None) -> None:
     """Write the version of ``key`` at ``ts``; a ``value`` of None is a deletion. The key was checked before."""
-    stem = key + _pack_suffix(0, _INVERT - ts)
+    stem = key + pack_suffix(0, _INVERT - ts)
     if value is None:
         batch.put(data_prefix(group) + stem, _pack_head(_TOMBSTONE, crc32(stem, _TOMBSTONE)))
     else:
-        batch.put(data_prefix(group) + stem, _pack_head(_VALUE, crc32(value, crc32(stem, _VALUE))) + value)
+        batch.put(data_prefix(group) + stem, _pack_head(VALUE_FLAG, crc32(value, crc32(stem, VALUE_FLAG))) + value)
 
 
 def decode_version(engine_key: bytes, data: bytes) -> Version:
     """Return the version that an engine's key and value hold. Raises F1Error DATA_CORRUPTION."""
-    if len(data) >= _HEAD_BYTES:
-        flag, checksum = _unpack_head(data)
+    if len(data) >= HEAD_BYTES:
+        flag, checksum = unpack_head(data)
         stem = engine_key[PREFIX_BYTES:]
-        if flag == _VALUE:
-            value = data[_HEAD_BYTES:]
-            if crc32(value, crc32(stem, _VALUE)) == checksum:
+        if flag == VALUE_FLAG:
+            value = data[HEAD_BYTES:]
+            if crc32(value, crc32(stem, VALUE_FLAG)) == checksum:
                 return Version(_INVERT - int.from_bytes(engine_key[-8:], "big"), value)
-        elif flag == _TOMBSTONE and len(data) == _HEAD_BYTES and crc32(stem, _TOMBSTONE) == checksum:
+        elif flag == _TOMBSTONE and len(data) == HEAD_BYTES and crc32(stem, _TOMBSTONE) == checksum:
             return Version(_INVERT - int.from_bytes(engine_key[-8:], "big"), None)
     key, ts = split_version_key(engine_key)
     raise F1Error(
@@ -115,7 +116,7 @@ def read_version(reader: Reader, group: int, key: bytes, ts: int) -> Version | N
     Raises F1Error DATA_CORRUPTION.
     """
     stem = data_prefix(group) + key
-    found = reader.seek_first(stem + _pack_suffix(0, _INVERT - ts), stem + _AFTER)
+    found = reader.seek_first(stem + pack_suffix(0, _INVERT - ts), stem + AFTER_VERSIONS)
     return None if found is None else decode_version(*found)
 
 
@@ -148,7 +149,7 @@ def scan_versions(
         version = decode_version(engine_key, data)
         if version.value is None:
             continue
-        key = engine_key[PREFIX_BYTES:-_SUFFIX_BYTES]
+        key = engine_key[PREFIX_BYTES:-SUFFIX_BYTES]
         yield key, version
         count += 1
         if count == limit:
@@ -173,8 +174,8 @@ def latest_in_range_ts(reader: Reader, group: int, start: bytes, end: bytes) -> 
 def _walk_up(reader: Reader, group: int, start: bytes, end: bytes, inverted: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the engine's item of each key's newest version whose inverted timestamp is at least ``inverted``."""
     prefix = data_prefix(group)
-    suffix = _pack_suffix(0, inverted)
-    low, high = _low_border(reader, prefix, start), prefix + end
+    suffix = pack_suffix(0, inverted)
+    low, high = low_border(reader, prefix, start), prefix + end
     while low:
         found = b""  # the key whose version was yielded: its older ones are passed over
         above = b""  # the key whose versions so far are too new
@@ -182,13 +183,13 @@ def _walk_up(reader: Reader, group: int, start: bytes, end: bytes, inverted: int
         restart = b""
         for item in reader.scan(low, high):
             engine_key = item[0]
-            here = engine_key[:-_SUFFIX_BYTES]
+            here = engine_key[:-SUFFIX_BYTES]
             if here == found:
                 steps += 1
                 if steps > _MAX_STEPS:
-                    restart = found + _AFTER
+                    restart = found + AFTER_VERSIONS
                     break
-            elif engine_key[-_SUFFIX_BYTES:] >= suffix:
+            elif engine_key[-SUFFIX_BYTES:] >= suffix:
                 found = here
                 steps = 0
                 yield item
@@ -201,7 +202,7 @@ def _walk_up(reader: Reader, group: int, start: bytes, end: bytes, inverted: int
                 above = here
                 steps = 0
         low = restart
-    last = _successors_key(reader, prefix, start, end, suffix)
+    last = successors_key(reader, prefix, start, end, suffix)
     if last is not None:
         yield last
 
@@ -209,11 +210,11 @@ def _walk_up(reader: Reader, group: int, start: bytes, end: bytes, inverted: int
 def _walk_down(reader: Reader, group: int, start: bytes, end: bytes, inverted: int) -> Iterator[tuple[bytes, bytes]]:
     """As :func:`_walk_up`, from the last key to the first: every key's versions come oldest first."""
     prefix = data_prefix(group)
-    suffix = _pack_suffix(0, inverted)
-    last = _successors_key(reader, prefix, start, end, suffix)
+    suffix = pack_suffix(0, inverted)
+    last = successors_key(reader, prefix, start, end, suffix)
     if last is not None:
         yield last
-    low, high = _low_border(reader, prefix, start), prefix + end
+    low, high = low_border(reader, prefix, start), prefix + end
     while high:
         here = b""
         steps = 0
@@ -221,17 +222,17 @@ def _walk_down(reader: Reader, group: int, start: bytes, end: bytes, inverted: i
         restart = b""
         for item in reader.scan(low, high, reverse=True):
             engine_key = item[0]
-            if engine_key[:-_SUFFIX_BYTES] != here:
+            if engine_key[:-SUFFIX_BYTES] != here:
                 if best is not None:
                     yield best
                     best = None
-                here = engine_key[:-_SUFFIX_BYTES]
+                here = engine_key[:-SUFFIX_BYTES]
                 steps = 0
-            if engine_key[-_SUFFIX_BYTES:] >= suffix:
+            if engine_key[-SUFFIX_BYTES:] >= suffix:
                 best = item
             steps += 1
             if steps > _MAX_STEPS:
-                best = reader.seek_first(here + suffix, here + _AFTER)
+                best = reader.seek_first(here + suffix, here + AFTER_VERSIONS)
                 restart = here
                 break
         if best is not None:
@@ -239,17 +240,17 @@ def _walk_down(reader: Reader, group: int, start: bytes, end: bytes, inverted: i
         high = restart
 
 
-def _low_border(reader: Reader, prefix: bytes, start: bytes) -> bytes:
+def low_border(reader: Reader, prefix: bytes, start: bytes) -> bytes:
     """Return where the engine's range begins: if ``start`` is a key's successor, above that key's versions."""
     low = prefix + start
     if not start.endswith(b"\x00"):
         return low
-    after = low[:-1] + _AFTER
+    after = low[:-1] + AFTER_VERSIONS
     item = reader.seek_first(low, after)
-    return after if item is not None and len(item[0]) == len(low) - 1 + _SUFFIX_BYTES else low
+    return after if item is not None and len(item[0]) == len(low) - 1 + SUFFIX_BYTES else low
 
 
-def _successors_key(
+def successors_key(
     reader: Reader, prefix: bytes, start: bytes, end: bytes, suffix: bytes
 ) -> tuple[bytes, bytes] | None:
     """Return the visible item of the key whose successor ``end`` is: it is the last of the range.
@@ -260,5 +261,5 @@ def _successors_key(
     if not end.endswith(b"\x00") or end[:-1] < start:
         return None
     key = prefix + end[:-1]
-    item = reader.seek_first(key + suffix, key + _AFTER)
-    return item if item is not None and len(item[0]) == len(key) + _SUFFIX_BYTES else None
+    item = reader.seek_first(key + suffix, key + AFTER_VERSIONS)
+    return item if item is not None and len(item[0]) == len(key) + SUFFIX_BYTES else None

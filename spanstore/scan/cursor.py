@@ -1,9 +1,9 @@
 """One scan in steps: each from a view of its own, each goes on where the one before it stopped."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from itertools import compress
+from typing import Any
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import decode_row
@@ -13,7 +13,7 @@ from spanstore.engine.base import Reader
 from spanstore.group.garbage import check_readable, load_collected
 from spanstore.group.holding import load_holdings
 from spanstore.group.storage import load_applied, load_whole_from
-from spanstore.mvcc.versions import scan_versions, split_version_key
+from spanstore.mvcc.live import LivePage, LiveRows
 from spanstore.scan.decode import Decoder, Rows
 from spanstore.scan.keys import KeyFilter
 from spanstore.scan.plan import ScanPlan, check_plan
@@ -23,7 +23,7 @@ _MAX_BATCH_BYTES = 1 << 20
 _MAX_STRANGERS = 8
 """Keys of other tables that are walked over before seeking past them: a seek costs about as much as so many steps."""
 _ITEMS_PER_CHECK = 512
-"""Engine items between two looks at the clock: at least so many are passed in a step, so that every step gets on."""
+"""Engine items of a page, after which the clock is looked at: so many are passed in a step, so that it gets on."""
 _FEWEST_ITEMS = 32
 """What one key can cost at most: walks over some of its versions, a seek, and as many again."""
 
@@ -63,14 +63,6 @@ def check_view(reader: Reader, plan: ScanPlan) -> None:
         )
 
 
-class _TimeIsOver(Exception):
-    """The step has had its time; carries the engine key that was reached and not looked at."""
-
-    def __init__(self, engine_key: bytes) -> None:
-        super().__init__()
-        self.engine_key = engine_key
-
-
 class ScanCursor:
     """The position of a scan and how to read on from it."""
 
@@ -92,7 +84,11 @@ class ScanCursor:
         self._items_per_check = items_per_check
         self._decoder = Decoder(plan)
         self._filter = KeyFilter(plan.shape)
-        self._needs_parts = self._decoder.needs_parts or self._filter.filters
+        self._needs_parts = self._decoder.needs_parts or self._filter.needs_parts
+        self._looks_at_keys = self._needs_parts or self._filter.filters
+        self._most = items_per_check
+        """Items of a page: few after one with keys of other tables, since what lies behind those is read in vain."""
+        self._strangers = 0
         self._max_rows = min(plan.batch_rows or max_rows, max_rows)
         self._left = plan.limit or -1
         self._range = 0
@@ -118,18 +114,12 @@ class ScanCursor:
         # Without predicates every row that is read counts.
         wanted = self._max_rows if plan.predicates or self._left < 0 else min(self._max_rows, self._left)
         until_us = self._boot_us() + self._step_us
-        timed = _TimedReader(reader, self._boot_us, until_us, self._items_per_check)
-        try:
-            while not self._done and self._collect(timed, rows, wanted):
-                self._range += 1
-                self._done = self._range == len(plan.ranges)
-                self._start = b"" if self._done else plan.ranges[self._range][0]
-                if self._boot_us() >= until_us:
-                    break  # there may be many ranges with nothing in them
-        except _TimeIsOver as reached:
-            key, _ = split_version_key(reached.engine_key)
-            # It may be an older version of the last row, which was taken already.
-            self._start = max(self._start, key)
+        while not self._done and self._collect(reader, rows, wanted, until_us):
+            self._range += 1
+            self._done = self._range == len(plan.ranges)
+            self._start = b"" if self._done else plan.ranges[self._range][0]
+            if self._boot_us() >= until_us:
+                break  # there may be many ranges with nothing in them
         if not rows.keys:
             return self._at(b"", 0)
         batch = self._decoded(rows)
@@ -151,35 +141,67 @@ class ScanCursor:
     def _at(self, ipc: bytes, rows: int) -> Step:
         return Step(ipc, rows, self._range, self._start, self._done)
 
-    def _collect(self, reader: Reader, rows: Rows, wanted: int) -> bool:
-        """Add rows of the current range; tell whether it came to its end before the batch was full."""
-        plan, keys, end = self._plan, self._filter, self._plan.ranges[self._range][1]
-        strangers = 0
+    def _collect(self, reader: Reader, rows: Rows, wanted: int, until_us: int) -> bool:
+        """Add rows of the current range; tell whether it came to its end before the batch was full or time was up."""
+        plan, end = self._plan, self._plan.ranges[self._range][1]
+        live: LiveRows | None = None
+        looked_at = 0
         while self._start < end:
-            skip_to = b""
-            for key, version in scan_versions(reader, plan.group, self._start, end, plan.timestamp):
-                self._start = key + b"\x00"
-                if self._needs_parts:
-                    parts = _elements(key)
-                    if keys.filters and not keys.matches(parts):
-                        strangers += 1
-                        if strangers > _MAX_STRANGERS:
-                            skip_to = keys.next_candidate(key)
-                            break
-                        continue
-                    rows.parts.append(parts)
-                strangers = 0
-                value = version.value or b""
-                rows.keys.append(key)
-                rows.stamps.append(version.ts)
-                rows.values.append(value)
-                rows.size += len(key) + len(value)
-                if rows.size >= _MAX_BATCH_BYTES or len(rows.keys) >= wanted:
-                    return False
-            if not skip_to:
+            if live is None:
+                live = LiveRows(reader, plan.group, self._start, end, plan.timestamp)
+            most = min(self._most, wanted - len(rows.keys))
+            page = live.page(most, _MAX_BATCH_BYTES - rows.size)
+            skip_to = self._take(page, rows)
+            # What was reached may be an older version of the last row, which was taken already.
+            self._start = skip_to or max(self._start, page.reached)
+            if rows.size >= _MAX_BATCH_BYTES or len(rows.keys) >= wanted:
+                return False
+            if skip_to:
+                live = None
+            elif page.last:
                 return True
-            self._start = skip_to
+            looked_at += page.looked_at
+            if looked_at >= self._items_per_check and self._boot_us() >= until_us:
+                return False
         return True
+
+    def _take(self, page: LivePage, rows: Rows) -> bytes:
+        """Add the rows of the table that is asked for; return where to go on if too many others are in the way."""
+        keys, stamps, values, skip_to = page.keys, page.stamps, page.values, b""
+        if page.keys:
+            self._start = page.keys[-1] + b"\x00"
+        if self._looks_at_keys:
+            mask, skip_to = self._sift(page.keys, rows)
+            if not all(mask) or skip_to:
+                keys = list(compress(keys, mask))
+                stamps = list(compress(stamps, mask))
+                values = list(compress(values, mask))
+                self._most = _FEWEST_ITEMS // 2
+            else:
+                self._most = min(self._most * 2, self._items_per_check)
+        rows.keys += keys
+        rows.stamps += stamps
+        rows.values += values
+        rows.size += sum(map(len, keys)) + sum(map(len, values))
+        return skip_to
+
+    def _sift(self, keys: Sequence[bytes], rows: Rows) -> tuple[list[bool], bytes]:
+        """Tell which keys are rows of the table, as far as they were looked at, and where to go on if few are."""
+        of_table, mask = self._filter, []
+        for key in keys:
+            if self._needs_parts:
+                parts = _elements(key)
+                fits = not of_table.filters or of_table.matches(parts)
+                if fits:
+                    rows.parts.append(parts)
+            else:
+                fits = of_table.has_elements(key)
+            mask.append(fits)
+            self._strangers = 0 if fits else self._strangers + 1
+            if self._strangers > _MAX_STRANGERS:
+                self._strangers = 0
+                return mask, of_table.next_candidate(key)
+        return mask, b""
 
 
 def _elements(key: bytes) -> tuple[Value, ...]:
@@ -211,48 +233,3 @@ def _not_so_written(key: bytes, error: F1Error) -> F1Error:
         "they are stored",
         details={"key": key.hex()},
     )
-
-
-class _TimedReader:
-    """A view that stops its scans when the time of the step is over."""
-
-    __slots__ = ("_boot_us", "_items_per_check", "_reader", "_room", "_until_us")
-
-    def __init__(self, reader: Reader, boot_us: Callable[[], int], until_us: int, items_per_check: int) -> None:
-        self._reader = reader
-        self._boot_us = boot_us
-        self._until_us = until_us
-        self._items_per_check = items_per_check
-        self._room = items_per_check
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._reader.get(key)
-
-    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        for item in self._reader.scan(start, end, reverse=reverse):
-            self._room -= 1
-            if self._room < 0:
-                if self._boot_us() >= self._until_us:
-                    raise _TimeIsOver(item[0])
-                self._room = self._items_per_check
-            yield item
-
-    def seek_first(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        return self._reader.seek_first(start, end)
-
-    def seek_last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        return self._reader.seek_last(start, end)
-
-    def close(self) -> None:
-        self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

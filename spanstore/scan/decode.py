@@ -70,7 +70,7 @@ class Decoder:
         its column's.
         """
         if self._needs_cells:
-            rows.cells = decode_stored(rows.values)
+            rows.cells = decode_stored(rows.values, whole=False)
         arrays: dict[int, Any] = {}
         mask = self._select(rows, arrays)
         if mask is not None and mask.true_count < len(mask):

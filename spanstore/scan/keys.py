@@ -7,7 +7,7 @@ from spanstore.scan.plan import KeyShape
 class KeyFilter:
     """Recognises the keys of a :class:`~spanstore.scan.plan.KeyShape`."""
 
-    __slots__ = ("_elements", "_more", "_position", "_table", "_value", "filters")
+    __slots__ = ("_elements", "_more", "_position", "_table", "_value", "filters", "needs_parts")
 
     def __init__(self, shape: KeyShape) -> None:
         self._elements = shape.elements
@@ -16,6 +16,8 @@ class KeyFilter:
         self._value = tuples.decode(shape.table)[0] if shape.table else None
         self._more = [(position, tuples.decode(element)[0]) for position, element in shape.more]
         self.filters = bool(shape.elements or shape.table or shape.more)
+        self.needs_parts = bool(shape.table or shape.more)
+        """Whether it takes more than :meth:`has_elements` to tell."""
 
     def matches(self, parts: tuple[tuples.Value, ...]) -> bool:
         """Tell whether a key with these elements belongs to the table."""
@@ -24,6 +26,16 @@ class KeyFilter:
         if self._table and not _equal(parts, self._position, self._value):
             return False
         return not self._more or all(_equal(parts, position, value) for position, value in self._more)
+
+    def has_elements(self, key: bytes) -> bool:
+        """Tell whether a key has as many elements as those of the table, without decoding it."""
+        position, end = 0, len(key)
+        for _ in range(self._elements):
+            if position >= end:
+                return False
+            size = tuples.ELEMENT_BYTES[key[position]]
+            position = position + size if size else key.find(b"\x00", position) + 1 or end + 1
+        return position == end
 
     def next_candidate(self, key: bytes) -> bytes:
         """Return a key above ``key``, which does not match, such that nothing between the two matches."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from f1common.encoding.tuple import encode
 from spanstore.engine.base import WriteBatch
 from spanstore.engine.memory import MemoryEngine, MemoryReader
+from spanstore.mvcc.live import LiveRows
 from spanstore.mvcc.versions import (
     MAX_TS,
     Version,
@@ -92,6 +93,31 @@ def test_range_reads(oracle: Oracle, start: bytes, end: bytes, ts: int, limit: i
     assert list(scan_versions(reader, GROUP, start, end, ts, limit=limit, reverse=reverse)) == alive[:limit]
     expected = max((t for key, versions in oracle.items() if start <= key < end for t in versions), default=0)
     assert latest_in_range_ts(reader, GROUP, start, end) == expected
+
+
+@settings(max_examples=examples(300))
+@given(histories(), borders, borders, times, st.integers(1, 40), st.one_of(st.integers(1, 8), st.just(1 << 20)))
+def test_rows_by_pages_are_those_of_a_scan(
+    oracle: Oracle, start: bytes, end: bytes, ts: int, most: int, max_bytes: int
+) -> None:
+    reader = reader_of(oracle)
+    expected = [(key, v.ts, v.value) for key, v in scan_versions(reader, GROUP, start, end, ts)]
+    live = LiveRows(reader, GROUP, start, end, ts)
+    found: list[tuple[bytes, int, bytes | None]] = []
+    last, looked_at = False, 0
+    while not last:
+        page = live.page(most, max_bytes)
+        found += zip(page.keys, page.stamps, page.values, strict=True)
+        # Whoever breaks off here goes on with what was reached, and misses nothing.
+        if page.reached and not page.last:
+            after = [row for row in expected if row[0] > page.reached]
+            assert [row for row in expected if row not in found and row[0] != page.reached] == after
+        assert page.looked_at <= most
+        looked_at += page.looked_at
+        last = page.last
+    assert found == expected
+    # Long chains are sought past, not walked through; what a page has behind the place where that begins is in vain.
+    assert looked_at <= sum(min(len(versions), 2 * 9 + 2 + 2 * most) for versions in oracle.values()) + most
 
 
 @settings(max_examples=examples(100))

@@ -123,7 +123,8 @@ class AtSlave:
     async def _write(self, call: Any, walk: Walk, leased: Leased) -> None:
         """Say what there is to do, and then again and again until when commits are allowed."""
         told = leased.deadline()
-        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, self._options(walk.table_rows), told, _version_for(walk))))
+        options = self._options(walk.table_rows)
+        await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, options, told, _version_for(walk))))
         while True:
             await asyncio.sleep(_EXTEND_S)
             fence_ts = leased.deadline()

@@ -163,6 +163,23 @@ def test_seeks_and_borders(disk: Open) -> None:
     run(body())
 
 
+def test_pages_of_a_range(disk: Open) -> None:
+    async def body() -> None:
+        async with opened(disk) as engine:
+            await engine.commit(batch(a="0", b="11", c="2", d="3"))
+            with engine.snapshot() as reader:
+                some = [(b"b", b"11"), (b"c", b"2")]
+                assert reader.page(b"b", b"d", 9, 99) == (some, True)
+                assert reader.page(b"b", b"d", 2, 99) == (some, True)
+                assert reader.page(b"b", b"e", 2, 99) == (some, False)
+                assert reader.page(b"b", b"e", 9, 3) == (some, False)
+                assert reader.page(b"b", b"e", 9, 2) == (some[:1], False)
+                assert reader.page(b"e", b"f", 9, 99) == reader.page(b"c", b"b", 9, 99) == ([], True)
+                assert reader.page(b"b" * 600, b"c" * 600, 9, 99) == (some[1:], True)
+
+    run(body())
+
+
 def test_a_border_as_long_as_no_key_can_be_still_divides(disk: Open) -> None:
     async def body() -> None:
         async with opened(disk) as engine:

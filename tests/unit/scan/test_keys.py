@@ -45,6 +45,18 @@ def test_exactly_the_rows_of_the_table_match(shape: KeyShape, found: set[tuple[V
         assert keys_of.matches(parts) == belongs(shape, parts)
 
 
+@given(st.integers(1, 5), st.sets(keys, max_size=40))
+def test_elements_are_counted_without_decoding(count: int, found: set[tuple[Value, ...]]) -> None:
+    keys_of = KeyFilter(KeyShape(count))
+    assert keys_of.filters
+    assert not keys_of.needs_parts
+    for parts in found:
+        assert keys_of.has_elements(tuples.encode(parts)) == (len(parts) == count)
+        # A text that never ends, and a number that breaks off, are no elements.
+        assert not KeyFilter(KeyShape(1)).has_elements(b"\xd8a")
+        assert not KeyFilter(KeyShape(1)).has_elements(b"\x9a\x01")
+
+
 @given(shapes, st.lists(keys, min_size=1, max_size=60))
 def test_a_seek_goes_forward_and_jumps_over_no_row(shape: KeyShape, found: list[tuple[Value, ...]]) -> None:
     keys_of = KeyFilter(shape)
