@@ -145,10 +145,16 @@ def batch_write(root_row_key: bytes, batch: ChangeBatch) -> Write:
 
 def batch_key(root_row_key: bytes, commit_id: bytes, root_table: str) -> tuple[bytes, int]:
     """Return the key of a batch, and where in it the commit timestamp goes. Raises KEY_TOO_LONG."""
-    prefix = batch_prefix(root_row_key)
-    key = prefix + tuples.timestamp_placeholder() + tuples.encode((commit_id,))
+    tail, offset = batch_tail(commit_id)
+    key = root_row_key + tail
     check_key_length(key, f"a change of {root_table}, the transaction's id included,")
-    return key, len(prefix) + 1
+    return key, len(root_row_key) + offset
+
+
+def batch_tail(commit_id: bytes) -> tuple[bytes, int]:
+    """Return how the keys of all batches of a transaction end, and where in that the commit timestamp goes."""
+    prefix = batch_prefix(b"")
+    return prefix + tuples.timestamp_placeholder() + tuples.encode((commit_id,)), len(prefix) + 1
 
 
 class ChangeBatches:
@@ -268,6 +274,7 @@ __all__ = [
     "ChangeKind",
     "batch_key",
     "batch_prefix",
+    "batch_tail",
     "batch_write",
     "batches_of",
     "change_from_pb",

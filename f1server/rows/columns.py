@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.columns import join_rows, pieces_of, units_of
-from f1common.encoding.row import encode_row
 from f1common.encoding.values import NUMERIC_SCALE
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, ElementState, Kind, Schema, Table
 from f1server.rows import locks
 from f1server.rows.arrow import arrow_type, from_arrow
-from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_key, tracked_ids
+from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_tail, tracked_ids
 from f1server.rows.defaults import columns_with_default
-from f1server.rows.keys import MAX_KEY_BYTES
+from f1server.rows.keys import MAX_KEY_BYTES, check_key_length
 from f1server.rows.layout import layout, of_schema
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
@@ -250,8 +249,11 @@ def _history(
     for i in keys.order:
         given = tuple(column for column, piece in zip(tracked, filled[i], strict=True) if piece)
         batches.add(roots[i], own[i], after[i], tuple(names[column] for column in given))
-    writes = []
-    for root, data in batches.encoded():
-        key, offset = batch_key(root, commit_unique, table.name)
-        writes.append(Write(key, encode_row({BATCH_CELL: data}), key_offset=offset))
-    return writes
+    found = list(batches.encoded())
+    tail, offset = batch_tail(commit_unique)
+    check_key_length(max((root for root, _ in found), key=len) + tail, f"a change of {table.name}")
+    cells = pieces_of(BATCH_CELL, pa.array([data for _, data in found], pa.binary()))
+    values = join_rows([cells], len(found))
+    return [
+        Write(root + tail, value, key_offset=len(root) + offset) for (root, _), value in zip(found, values, strict=True)
+    ]

@@ -98,15 +98,18 @@ class Committer:
         backoff = Backoff(2, 100, 1.7, self._rng)
         filled: Sequence[LogicalWrite] | None = None
         version = 0
+        by_columns = request.writes if isinstance(request.writes, RowWrites) else None
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 async with self._leases.use(database) as leased:
                     version = leased.schema.version
                     # Under the version whose lease is the commit's deadline: after REVOKE this commits no more.
                     allow_commit(leased.schema, request.caller, request.writes, request.read_set)
-                    if attempt == 1 and isinstance(request.writes, RowWrites):
-                        done = await self._by_columns(leased, request, request.writes, max(0.1, end - loop.time()))
-                        if done is not None:
+                    if by_columns is not None:
+                        timeout_s = max(0.1, end - loop.time())
+                        if (
+                            done := await self._by_columns(leased, request, by_columns, attempt, timeout_s)
+                        ) is not None:
                             return done
                     if filled is None:
                         filled = self.fill(leased.schema, request.writes, request.unique, request.created_ts)
@@ -114,6 +117,8 @@ class Committer:
             except Conflict:
                 raise
             except F1Error as error:
+                if isinstance(error, _LookAtRows):
+                    by_columns = None
                 if loop.time() >= end or not await self._may_retry(database, error, version):
                     refuse_fenced(error)
                     raise
@@ -183,17 +188,17 @@ class Committer:
         return decision.ts if decision.committed else None
 
     async def _by_columns(
-        self, leased: Leased, request: CommitRequest, writes: RowWrites, timeout_s: float
+        self, leased: Leased, request: CommitRequest, writes: RowWrites, attempt: int, timeout_s: float
     ) -> Committed | None:
         """Insert rows as they came, by columns; None if nothing was sent, since they have to be looked at one by one.
 
         That they are new and that their parents are there is tested by the commit. Raises as :meth:`carry_out`, and
-        ABORTED where such a test fails: the next attempt looks at the rows and says which it is.
+        _LookAtRows where such a test fails: the next attempt looks at the rows and says which it is.
         """
         planned = plan_rows(leased.schema, writes.batch, request.unique)
         if planned is None:
             return None
-        tx = self._transaction(leased.schema, request, 1)
+        tx = self._transaction(leased.schema, request, attempt)
         for parent in planned.parents:
             tx.expect(ExpectExists(parent))
         for key, value in zip(planned.keys, planned.values, strict=True):
@@ -204,7 +209,7 @@ class Committer:
         except F1Error as error:
             if error.code not in (Code.ALREADY_EXISTS, Code.NOT_FOUND):
                 raise
-            raise F1Error(Code.ABORTED, f"the rows have to be looked at one by one: {error.message}") from error
+            raise _LookAtRows(Code.ABORTED, f"the rows have to be looked at one by one: {error.message}") from error
         return Committed(ts, len(planned.keys))
 
     async def _attempt(
@@ -344,6 +349,10 @@ class Committer:
                     raise outcome
         seen.update(rows)
         planner.give(rows, given)
+
+
+class _LookAtRows(F1Error):
+    """Something is wrong with a row that was inserted without being looked at."""
 
 
 def refuse_fenced(error: F1Error) -> None:

@@ -231,6 +231,8 @@ def share_out(ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iter
 
 
 def _write(write: Write) -> pb.Write:
+    if write.value is not None and write.key_offset < 0 and not write.value_offsets:
+        return pb.Write(key=write.key, value=write.value)  # as nearly all are
     message = pb.Write(key=write.key, key_offset=write.key_offset, value_offsets=write.value_offsets)
     if write.value is not None:
         message.value = write.value

@@ -12,6 +12,7 @@ from f1server.rows.columns import PlannedRows, plan_rows
 from f1server.testing.checks import check_consistency
 from f1server.testing.database import Database, with_database
 from f1server.txn import committer
+from spanstore.client import Transaction
 
 DDL = (
     "CREATE TABLE R (Id INT64 NOT NULL, Price DECIMAL(9, 2), Note STRING, PRIMARY KEY (Id))",
@@ -158,6 +159,26 @@ def test_columns_that_come_meanwhile_get_their_defaults() -> None:
             await conn.insert("R", roots(200))
         assert refused.value.code is Code.NOT_FOUND
         assert await db.rows("SELECT count(*), sum(Extra) FROM R") == [(2 * MANY, 10 * MANY)]
+        assert await check_consistency(db.conn) == []
+
+    run(body)
+
+
+def test_an_attempt_that_fails_for_another_reason_is_repeated_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, failed = Transaction.commit, []
+
+    async def losing(tx: Transaction, **more: Any) -> int:
+        if not failed and tx.size > 1_000:
+            failed.append(tx)
+            raise F1Error(Code.FENCED, "too late")
+        return await commit(tx, **more)
+
+    async def body(db: Database, plans: Plans) -> None:
+        conn = await db.at(0)
+        monkeypatch.setattr(Transaction, "commit", losing)
+        assert await conn.insert("R", roots(0)) == MANY
+        assert (plans.taken(), len(failed)) == ([True, True], 1)
+        assert await db.rows("SELECT count(*) FROM R") == [(MANY,)]
         assert await check_consistency(db.conn) == []
 
     run(body)
