@@ -165,7 +165,8 @@ def test_columns_that_come_meanwhile_get_their_defaults() -> None:
 
 
 def test_an_attempt_that_fails_for_another_reason_is_repeated_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit, failed = Transaction.commit, []
+    commit = Transaction.commit
+    failed: list[Transaction] = []
 
     async def losing(tx: Transaction, **more: Any) -> int:
         if not failed and tx.size > 1_000:
