@@ -3,9 +3,9 @@
 Where nothing of a table needs a look at each row by itself, such rows are planned column by column (:func:`plan_rows`):
 keys and values are put together from the pieces of the columns, a row is never a dictionary, and what the transaction
 depends on is tested by the commit. The plan is the one that :class:`f1server.rows.planner.WritePlanner` makes of the
-same rows as INSERTs, byte for byte. Everything else (indexes, foreign keys, checks, lock columns, defaults to be filled
-in, messages, tables that move, values that need conversion, and all errors) is left to that planner, which takes the
-rows one by one (:class:`RowWrites`).
+same rows as INSERTs, byte for byte. Everything else (foreign keys, checks, lock columns, defaults to be filled in,
+messages and indexes on their fields, tables that move, values that need conversion, and all errors) is left to that
+planner, which takes the rows one by one (:class:`RowWrites`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,6 @@ from typing import overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from f1common.encoding import tuple as tuples
 from f1common.encoding.columns import join_rows, pieces_of, units_of
 from f1common.encoding.values import NUMERIC_SCALE
 from f1common.errors import Code, F1Error
@@ -24,6 +23,8 @@ from f1server.catalog.schema import Column, ElementState, Kind, Schema, Table
 from f1server.rows import locks
 from f1server.rows.arrow import arrow_type, from_arrow
 from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_tail, tracked_ids
+from f1server.rows.columnentries import NewEntries, entries_by_columns, plan_entries
+from f1server.rows.columnkeys import RowKeys
 from f1server.rows.defaults import columns_with_default
 from f1server.rows.keys import MAX_KEY_BYTES, check_key_length
 from f1server.rows.layout import layout, of_schema
@@ -100,7 +101,7 @@ class RowWrites(Sequence[LogicalWrite]):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRows:
-    """What to write: the rows, whose ``keys`` are in ascending order and new, and their history.
+    """What to write: the rows, whose ``keys`` are in ascending order and new, their index entries and their history.
 
     ``parents`` are keys of rows that must be there.
     """
@@ -108,6 +109,7 @@ class PlannedRows:
     keys: list[bytes]
     values: list[bytes]
     parents: list[bytes]
+    entries: NewEntries
     history: list[Write]
 
 
@@ -128,7 +130,7 @@ def _takes_columns(schema: Schema, table: Table) -> bool:
         moving = table.mirror_of or table.id in schema.forms or table.dual
         return not (
             moving
-            or where.indexes
+            or not entries_by_columns(schema, table)
             or where.foreign_keys
             or locks.locks_of_insert(table)
             or any(c.state >= ElementState.WRITE_ONLY for c in table.checks)
@@ -177,7 +179,7 @@ def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes
     """Plan. Raises F1Error for values that do not fit."""
     for column_id, array in batch.columns.items():
         _check_precision(table.by_id[column_id], array)
-    keys = _Keys(schema, table, batch)
+    keys = RowKeys(schema, table, batch.columns, batch.rows)
     if keys.twice or len(keys.rows[keys.order[-1]]) > MAX_KEY_BYTES or max(map(len, keys.rows)) > MAX_KEY_BYTES:
         return None
     ids = sorted(set(batch.columns) - set(table.key_column_ids))
@@ -186,64 +188,21 @@ def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes
     history: list[Write] = []
     if not table.untracked:
         history = _history(schema, table, keys, pieces, commit_unique)
+    entries = plan_entries(schema, table, keys, batch.columns, pieces)
+    if entries is None:
+        return None
     order = keys.order
-    return PlannedRows([keys.rows[i] for i in order], [values[i] for i in order], keys.parents(), history)
-
-
-class _Keys:
-    """The keys of a batch's rows, from the encoded elements of their columns."""
-
-    def __init__(self, schema: Schema, table: Table, batch: ColumnBatch) -> None:
-        self._where = layout(schema, table)
-        self._elements = [_elements(batch.columns[i]) for i in table.key_column_ids]
-        self._count = batch.rows
-        self.rows = self._joined(len(self._where.steps))
-        self.order = sorted(range(batch.rows), key=self.rows.__getitem__)
-        """Positions in the batch by ascending key."""
-        self.twice = len(set(self.rows)) < batch.rows
-
-    def _joined(self, steps: int) -> list[bytes]:
-        """Return the keys of the rows' ancestors that are so many steps from above."""
-        parts: list[Sequence[bytes]] = []
-        for table_id, first, end in self._where.steps[:steps]:
-            parts.append([tuples.encode((table_id,))] * self._count)
-            parts.extend(self._elements[first:end])
-        return [b"".join(row) for row in zip(*parts, strict=True)]
-
-    def parents(self) -> list[bytes]:
-        """Return the keys of the rows' parents, each once, ascending."""
-        above = len(self._where.steps) - 1
-        return sorted(set(self._joined(above))) if above else []
-
-    def roots(self) -> list[bytes]:
-        """Return the keys of the rows' roots."""
-        return self._joined(1)
-
-    def own(self) -> list[bytes]:
-        """Return the encoded primary keys, without the ids of tables."""
-        return [b"".join(row) for row in zip(*self._elements, strict=True)]
-
-
-def _elements(array: pa.Array) -> list[bytes]:
-    """Return the encoded elements of a key's column."""
-    made: dict[Value, bytes] = {}
-    found = []
-    for value in from_arrow(array):
-        element = made.get(value)
-        if element is None:
-            element = made[value] = tuples.encode((value,))
-        found.append(element)
-    return found
+    return PlannedRows([keys.rows[i] for i in order], [values[i] for i in order], keys.parents(), entries, history)
 
 
 def _history(
-    schema: Schema, table: Table, keys: _Keys, pieces: Mapping[int, Sequence[bytes]], commit_unique: bytes
+    schema: Schema, table: Table, keys: RowKeys, pieces: Mapping[int, Sequence[bytes]], commit_unique: bytes
 ) -> list[Write]:
     """Return the writes of the change batches: as :func:`f1server.rows.changes.batches_of` and what follows it."""
     tracked = [i for i in tracked_ids(table) if i in pieces]
     after = join_rows([pieces[i] for i in sorted(tracked)], len(keys.rows))
     names = {i: table.by_id[i].name for i in tracked}
-    own, roots = keys.own(), keys.roots()
+    own, roots = keys.own(), keys.roots
     batches = ChangeBatches(layout(schema, table).root, table)
     filled = list(zip(*(pieces[i] for i in tracked), strict=True)) if tracked else [()] * len(own)
     for i in keys.order:

@@ -204,8 +204,10 @@ class Committer:
         for key, value in zip(planned.keys, planned.values, strict=True):
             tx.write(key, value)
             tx.expect(ExpectAbsent(key))
+        for key in planned.entries.alone:
+            tx.expect(ExpectAbsent(key))
         try:
-            ts = await self._send(tx, leased, planned.history, timeout_s)
+            ts = await self._send(tx, leased, [*planned.entries.writes, *planned.history], timeout_s)
         except F1Error as error:
             if error.code not in (Code.ALREADY_EXISTS, Code.NOT_FOUND):
                 raise

@@ -13,7 +13,7 @@ from f1common.encoding.columns import join_rows, pieces_of
 from f1common.encoding.row import encode_row
 from f1common.encoding.values import Date, Timestamp
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Column, ColumnType, ElementState, Kind, Schema, Table
+from f1server.catalog.schema import Column, ColumnType, ElementState, Index, IndexPart, Kind, Schema, Table
 from f1server.rows.arrow import to_arrow
 from f1server.rows.columns import ColumnBatch, RowWrites, plan_rows
 from f1server.rows.planner import WritePlanner
@@ -51,6 +51,28 @@ KEY_KINDS = [Kind.INT64, Kind.STRING, Kind.NUMERIC, Kind.DOUBLE, Kind.DATE, Kind
 
 
 @st.composite
+def indexes(draw: st.DrawFn, keys: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[Index, ...]:
+    """Indexes of a table below a root with one key column; a local one begins with that."""
+    found = []
+    for number in range(draw(st.integers(0, 2))):
+        local = len(keys) > 1 and draw(st.booleans())
+        some = st.sampled_from([column.id for column in (*keys[local:], *columns)])
+        parts = draw(st.lists(some, unique=True, min_size=0 if local else 1, max_size=3))
+        found.append(
+            Index(
+                50 + number,
+                f"I{number}",
+                tuple(IndexPart(i) for i in ((keys[0].id,) if local else ()) + tuple(parts)),
+                unique=draw(st.booleans()),
+                local=local,
+                storing=tuple(sorted(draw(st.lists(some, unique=True, max_size=2)))),
+                state=draw(st.sampled_from([*[ElementState.PUBLIC] * 3, *list(ElementState)[1:]])),
+            )
+        )
+    return tuple(found)
+
+
+@st.composite
 def tables(draw: st.DrawFn) -> tuple[Schema, Table]:
     levels = draw(st.integers(1, 3))
     kinds = [draw(st.sampled_from(KEY_KINDS)) for _ in range(levels)]
@@ -71,6 +93,7 @@ def tables(draw: st.DrawFn) -> tuple[Schema, Table]:
                 columns=keys + rest,
                 key_column_ids=tuple(c.id for c in keys),
                 untracked=last and draw(st.integers(0, 4)) == 0,
+                indexes=draw(indexes(keys, rest)) if last else (),
             )
         )
     return Schema("db", version=5, tables=tuple(made)), made[-1]
@@ -98,6 +121,7 @@ def one_by_one(schema: Schema, batch: ColumnBatch) -> list[Write]:
     while needs := planner.needs():
         found: dict[bytes, Version | None] = dict.fromkeys(needs.rows)
         found.update(dict.fromkeys(needs.shared_rows, Version(7, encode_row({}))))
+        found.update(dict.fromkeys(needs.unique))
         planner.give(found)
     return planner.plan(b"commit id").writes
 
@@ -105,16 +129,18 @@ def one_by_one(schema: Schema, batch: ColumnBatch) -> list[Write]:
 @settings(max_examples=examples(400), deadline=None)
 @given(batches())
 def test_the_plan_is_that_of_the_planner(made: tuple[Schema, Table, ColumnBatch]) -> None:
-    schema, _, batch = made
+    schema, table, batch = made
     planned = plan_rows(schema, batch, b"commit id")
-    event("by columns" if planned is not None else "one by one")
+    event(f"{'by columns' if planned is not None else 'one by one'}, {'' if table.indexes else 'no '}index")
     if planned is None:
         return
     rows = [Write(key, value) for key, value in zip(planned.keys, planned.values, strict=True)]
-    assert sorted(rows + planned.history, key=lambda write: write.key) == one_by_one(schema, batch)
+    writes = [*rows, *planned.entries.writes, *planned.history]
+    assert sorted(writes, key=lambda write: write.key) == one_by_one(schema, batch)
     assert planned.keys == sorted(planned.keys)
     planner = WritePlanner(schema, list(RowWrites(batch)))
     assert planned.parents == sorted(planner.needs().shared_rows)
+    assert sorted(planned.entries.alone) == sorted(planner.needs().unique)
 
 
 def plain(**more: Any) -> tuple[Schema, ColumnBatch]:

@@ -19,6 +19,9 @@ DDL = (
     "CREATE TABLE C (Id INT64 NOT NULL, K STRING NOT NULL, V INT64, PRIMARY KEY (Id, K)) INTERLEAVE IN PARENT R",
     "CREATE TABLE X (Id INT64 NOT NULL, V INT64, W INT64 DEFAULT 7, PRIMARY KEY (Id))",
     "CREATE INDEX XByV ON X (V)",
+    "CREATE TABLE U (Id INT64 NOT NULL, Code STRING, V INT64, PRIMARY KEY (Id))",
+    "CREATE UNIQUE INDEX UByCode ON U (Code)",
+    "CREATE INDEX UByV ON U (V) STORING (Code)",
 )
 MANY = 40
 
@@ -114,6 +117,30 @@ def test_tables_with_more_to_do_take_rows_one_by_one() -> None:
         assert await db.rows("SELECT count(*), sum(W) FROM X WHERE V = 3") == [(MANY // 5, 7 * MANY // 5)]
         await conn.insert("R", [{"Id": n, "Price": Decimal("1.005"), "Note": ""} for n in range(MANY)])
         assert await db.rows("SELECT DISTINCT Price FROM R") == [(Decimal("1.01"),)]
+        assert await check_consistency(db.conn) == []
+
+    run(body)
+
+
+def test_index_entries_are_made_by_columns() -> None:
+    async def body(db: Database, plans: Plans) -> None:
+        conn = await db.at(0)
+        rows = [{"Id": n, "Code": None if n % 4 == 0 else f"c{n}", "V": n % 5} for n in range(MANY)]
+        await conn.insert("U", rows)
+        await conn.insert("X", [{"Id": n, "V": n % 5, "W": n} for n in range(MANY)])
+        assert plans.taken() == [True, True]
+        assert await db.rows("SELECT count(*), min(Code) FROM U WHERE V = 3") == [(MANY // 5, "c13")]
+        assert await db.rows("SELECT Id FROM U WHERE Code = 'c7'") == [(7,)]
+        assert await db.rows("SELECT count(*) FROM X WHERE V = 3") == [(MANY // 5,)]
+        more = [{"Id": 100 + n, "Code": f"d{n}", "V": 0} for n in range(MANY)]
+        for taken in ("c7", "d3"):  # by a row that is there, and by one of the same insert
+            with pytest.raises(F1Error) as refused:
+                await conn.insert("U", [*more, {"Id": 200, "Code": taken, "V": 0}])
+            assert refused.value.code is Code.ALREADY_EXISTS
+            assert f"(Code) = ('{taken}')" in refused.value.message
+        assert plans.taken() == [True, False]
+        await conn.insert("U", [*more, {"Id": 200, "Code": None, "V": 0}])
+        assert await db.rows("SELECT count(*), count(Code) FROM U") == [(2 * MANY + 1, 7 * MANY // 4)]
         assert await check_consistency(db.conn) == []
 
     run(body)
