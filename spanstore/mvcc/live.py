@@ -74,7 +74,6 @@ class LiveRows:
         page = LivePage([], [], [], b"", len(items), last)
         restart = self._sift(items, page)
         if items:
-            page.reached = items[-1][0][PREFIX_BYTES:-SUFFIX_BYTES]
             self._low = items[-1][0] + b"\x00"
         if restart:
             self._low, page.last = restart, False
@@ -93,6 +92,7 @@ class LiveRows:
             if here == found or (here == above and not visible):
                 steps += 1
                 if steps > _MAX_STEPS:
+                    # What lies behind it on the page has not been looked at.
                     restart = found + AFTER_VERSIONS if here == found else here + suffix
                     break
             elif visible:
@@ -109,4 +109,6 @@ class LiveRows:
             else:
                 above, steps = here, 0
         self._found, self._above, self._steps = found, above, 0 if restart else steps
+        if items:
+            page.reached = here[PREFIX_BYTES:]
         return restart
