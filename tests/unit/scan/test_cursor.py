@@ -61,6 +61,21 @@ def alive(versions: list[StoredVersion], wanted: ScanPlan) -> list[tuple[bytes, 
     ]
 
 
+@pytest.mark.parametrize("timestamp", [1, 5, 12, 20, 40])
+@pytest.mark.parametrize("batch_rows", [0, 1, 3])
+def test_steps_that_end_among_long_chains_of_versions_leave_no_row_out(timestamp: int, batch_rows: int) -> None:
+    """Chains that are sought past stand beside short ones, and time is over after every page."""
+    versions: list[StoredVersion] = []
+    for row in range(40):
+        for ts in range(1, 41 if row % 3 == 0 else 3 + row % 2):
+            versions.append((key(row), ts, None if (row + ts) % 11 == 0 else b"%d" % ts))
+    ticks = itertools.count(0, 1_000)
+    wanted = plan(timestamp=timestamp, batch_rows=batch_rows)
+    for items in (32, 33, 40, 64, 512):
+        steps = steps_of(engine_with(versions), wanted, lambda: next(ticks), items)
+        assert rows_of(steps) == alive(versions, wanted)
+
+
 @given(histories, ranges, st.integers(0, 31), st.integers(0, 3), st.integers(32, 40))
 def test_steps_give_the_rows_of_the_timestamp_in_order(
     versions: list[StoredVersion], wanted: tuple[tuple[bytes, bytes], ...], timestamp: int, batch_rows: int, items: int
