@@ -35,7 +35,8 @@ class LivePage:
     """Rows in order of their keys: user keys, commit timestamps and values.
 
     ``reached``: the user key up to which everything was looked at, itself perhaps only in part; empty: there was
-    nothing. ``looked_at`` counts the stored versions. ``last``: the range has no more.
+    nothing. ``looked_at`` counts the stored versions, without those behind the place where a page was left. ``last``:
+    the range has no more.
     """
 
     keys: list[bytes]
@@ -71,7 +72,7 @@ class LiveRows:
         Raises F1Error DATA_CORRUPTION for a damaged version that it would give.
         """
         items, last = self._reader.page(self._low, self._high, most, max_bytes)
-        page = LivePage([], [], [], b"", len(items), last)
+        page = LivePage([], [], [], b"", 0, last)
         restart = self._sift(items, page)
         if items:
             self._low = items[-1][0] + b"\x00"
@@ -111,4 +112,5 @@ class LiveRows:
         self._found, self._above, self._steps = found, above, 0 if restart else steps
         if items:
             page.reached = here[PREFIX_BYTES:]
+            page.looked_at += items.index((engine_key, data)) + 1 if restart else len(items)
         return restart
