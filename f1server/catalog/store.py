@@ -43,7 +43,7 @@ from f1server.catalog.tables import NewId
 from spanstore.client import CommitId, Decision, ExpectVersion, KeyRange, ReadResult, Version, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["SYSTEM_TABLE", "LeaseRow", "SchemaStore", "Sleep", "StorageClient", "Stored"]
+__all__ = ["SYSTEM_TABLE", "Beside", "LeaseRow", "SchemaStore", "Sleep", "StorageClient", "Stored"]
 
 DEFAULT_DATABASE = "default"
 _FIRST_ID = 1
@@ -148,6 +148,9 @@ _AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.NOT_LEADER, Co
 """Errors after which another copy is asked, if the outcome is not what matters: the group does not answer."""
 
 _NEXT_ID_KEY = tuples.encode((SYSTEM_TABLE, "next_id"))
+
+Beside = Callable[[Schema, Schema], Awaitable[tuple[Sequence[Write], Sequence[Precondition]]]]
+"""Of two neighbouring versions of a schema: what is written with the second, and what must hold then."""
 
 
 class SchemaStore:
@@ -440,13 +443,13 @@ class SchemaStore:
         database: str,
         make: Callable[[Schema, NewId], Schema | None],
         *,
-        fence: Callable[[], Awaitable[Precondition]] | None = None,
+        beside: Beside | None = None,
     ) -> tuple[Stored, bool]:
         """Replace the schema of a database by what ``make`` returns (None: nothing to do); it may be called again.
 
-        ``fence`` is asked before each try for one thing more that must hold at the commit. Returns the schema that is
-        current then, and whether it was written. Raises F1Error NOT_FOUND for the database, whatever ``make`` and
-        ``fence`` raise, ABORTED if others keep changing the schema, and what the storage client raises.
+        ``beside`` is asked before each try what else is written, and what must hold, in the same commit. Returns the
+        schema that is current then, and whether it was written. Raises F1Error NOT_FOUND for the database, whatever
+        ``make`` and ``beside`` raise, ABORTED if others keep changing the schema, and what the storage client raises.
         """
 
         def change(found: _Found, new_id: NewId) -> tuple[Schema, bool] | None:
@@ -455,7 +458,7 @@ class SchemaStore:
             made = make(found.stored.schema, new_id)
             return None if made is None else (made, True)
 
-        return await self._write(database, change, fence)
+        return await self._write(database, change, beside)
 
     async def create_database(self, database: str, *, exists_ok: bool) -> None:
         """Create an empty database. Raises F1Error ALREADY_EXISTS."""
@@ -494,7 +497,7 @@ class SchemaStore:
         self,
         database: str,
         change: Callable[[_Found, NewId], tuple[Schema, bool] | None],
-        fence: Callable[[], Awaitable[Precondition]] | None = None,
+        beside: Beside | None = None,
     ) -> tuple[Stored, bool]:
         """Write what ``change`` returns: a schema, and whether the database exists. All copies change at once."""
         for attempt in range(_ATTEMPTS):
@@ -511,8 +514,9 @@ class SchemaStore:
                 row = encode_row({1: True}) if exists else None
                 writes += [Write(database_key(database, place), row) for place in PLACES]
             expected = self._unchanged(database, found)
-            if fence is not None:
-                expected.append(await fence())
+            if beside is not None:
+                more, conditions = await beside(stored.schema, schema)
+                writes, expected = [*writes, *more], [*expected, *conditions]
             if counter.next != found.next_id:
                 writes.append(Write(_NEXT_ID_KEY, encode_row({1: counter.next})))
                 expected.append(ExpectVersion(_NEXT_ID_KEY, found.counter_ts))

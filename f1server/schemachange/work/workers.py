@@ -42,9 +42,9 @@ _LANES_OF_SLAVE = 2
 
 @asynccontextmanager
 async def _leased(leases: SchemaLeases, schema: Schema) -> AsyncGenerator[Leased, None]:
-    """Use ``schema`` for a while. Raises ABORTED if this server uses another version."""
+    """Use ``schema`` for a while, or one with other roles. Raises ABORTED if this server uses another version."""
     async with leases.use(schema.database) as leased:
-        if leased.schema.version != schema.version:
+        if leased.schema.elements_version != schema.elements_version:
             raise F1Error(Code.ABORTED, f"the schema has version {leased.schema.version} by now", retryable=True)
         yield leased
 
