@@ -457,9 +457,8 @@ class SchemaChanges:
     async def _step(self, owner: Owner) -> bool:
         """Do what comes next; True if nothing is left to do."""
         await owner.obey()
-        schema = (await self._store.load(owner.job.database)).schema
-        # After the schema: its roles are in the row already.
-        job = await owner.look()
+        job = owner.job
+        schema = (await self._store.load(job.database)).schema
         goal = decode_schema(job.base if job.state is JobState.UNDOING else job.goal, 0)
         steps = plan_steps(schema, goal)
         owner.place = _place(job, len(steps))
@@ -470,6 +469,7 @@ class SchemaChanges:
                 await self._reorganise(owner, schema, steps[0].tasks)
             steps = steps[1:]
         if not steps:
+            # If roles were changed since, not all servers have the version that they were changed in.
             return owner.job.same_ends(job)
         owner.place = _place(job, len(steps))
         owner.step = f"writes version {schema.version + 1}"

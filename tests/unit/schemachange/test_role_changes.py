@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from f1common.errors import Code, F1Error
 from f1server.access.rights import Caller
+from f1server.catalog.codec import decode_schema
 from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.roles import Privilege
 from f1server.catalog.schema import ElementState
@@ -49,6 +50,11 @@ async def schema_of(server):
     return (await server.store.load("default")).schema
 
 
+async def all_have(server, version):
+    now = server.clock.sample().tt.earliest
+    return not any(lease.end_below(version) >= now for lease in await server.store.leases("default"))
+
+
 def may(schema, role, table="t"):
     number = schema.role(role).id
     found = [t for t in schema.tables if t.name == table]
@@ -65,6 +71,8 @@ def test_a_right_is_revoked_while_rows_are_worked_on_and_the_work_is_not_begun_a
         before = await b.leases.current("default")
         await b.ddl("REVOKE INSERT ON t FROM r")
         assert not task.done()
+        numbers = [job.number for job in await b.changes.listed("default")]
+        assert numbers == sorted(numbers)
         schema = await schema_of(b)
         assert may(schema, "r") == Privilege.SELECT and index_of(schema) == {"i": ElementState.WRITE_ONLY}
         assert schema.elements_version == before.schema.version == schema.version - 1
@@ -215,7 +223,13 @@ def test_statements_that_change_nothing_now_hold_for_where_the_change_goes_and_c
         while not a.work.done:
             await asyncio.sleep(0.001)
         assert may(await schema_of(a), "r") == Privilege.SELECT | Privilege.DELETE
-        await b.ddl("REVOKE INSERT ON t FROM r; GRANT DELETE ON t TO r; REVOKE q FROM r; GRANT SELECT ON s TO new")
+        for text in (
+            "REVOKE INSERT ON t FROM r",
+            "GRANT DELETE ON t TO r",
+            "REVOKE q FROM r",
+            "GRANT SELECT ON s TO new",
+        ):
+            await b.ddl(text)
         if back:
             await b.changes.order("default", (await running(b)).number, Order.CANCEL)
         a.work.gate.set()
@@ -291,18 +305,102 @@ def test_rights_of_tables_that_are_dropped_and_stay_after_all_are_revoked():
 def test_a_client_that_asks_again_gets_the_answer_when_all_servers_have_the_version():
     async def main(cluster):
         _, b, task = await begin(cluster)
-        cluster.server("c")
+        cluster.deaf.add("c")
+        c = cluster.server("c")
+        await c.leases.current("default")
         asked = asyncio.create_task(
             b.changes.apply_ddl("default", parse_ddl("REVOKE INSERT ON t FROM r"), change_id=b"x" * 16)
         )
         while may(await schema_of(b), "r") != Privilege.SELECT:
             await asyncio.sleep(0.001)
         version = (await schema_of(b)).version
-        job, done = await cluster.servers["c"].changes.follow("default", b"x" * 16)
-        assert not any(lease.end_below(version) > job.ended_ts for lease in await b.store.leases("default"))
+        assert not await all_have(b, version)
+        job, done = await c.changes.follow("default", b"x" * 16)
+        assert await all_have(b, version)
         assert job.what == "REVOKE INSERT ON t FROM r" and done.steps[0].what[0].startswith("set the grants on t")
         await asked
         task.cancel()
+
+    sim(main)
+
+
+def test_whoever_finds_nothing_to_revoke_knows_that_nobody_uses_the_right():
+    async def main(cluster):
+        _, b, task = await begin(cluster)
+        cluster.deaf.add("c")
+        c = cluster.server("c")
+        await c.leases.current("default")
+        first = asyncio.create_task(b.ddl("REVOKE INSERT ON t FROM r"))
+        while may(await schema_of(b), "r") != Privilege.SELECT:
+            await asyncio.sleep(0.001)
+        version = (await schema_of(b)).version
+        assert not await all_have(b, version)
+        await cluster.server("d").ddl("REVOKE INSERT ON t FROM r")
+        assert await all_have(b, version) and (await schema_of(b)).version == version
+        assert [job.state for job in await b.changes.listed("default")][-2:] == ["running", "done"]
+        await first
+        task.cancel()
+
+    sim(main)
+
+
+def meanwhile(monkeypatch, target, name, work):
+    """Before a method is called the next time, do something else; what is returned says whether it was."""
+    original, done = getattr(target, name), asyncio.Event()
+
+    async def method(*args, **kwargs):
+        if not done.is_set():
+            done.set()
+            await work()
+        return await original(*args, **kwargs)
+
+    monkeypatch.setattr(target, name, method)
+    return done
+
+
+@pytest.mark.parametrize("name", ["load", "leases", "write"])
+def test_roles_change_while_the_owner_plans(monkeypatch, name):
+    """What it has planned by the row of before would give the right back."""
+
+    async def main(cluster):
+        a, b, task = await begin(cluster)
+        done = meanwhile(monkeypatch, a.store, name, lambda: b.ddl("REVOKE INSERT ON t FROM r"))
+        a.work.gate.set()
+        await task
+        assert done.is_set()
+        schema = await schema_of(a)
+        assert may(schema, "r") == Privilege.SELECT and index_of(schema) == {"i": ElementState.PUBLIC}
+        assert len(a.work.done) == 1
+
+    sim(main)
+
+
+def test_roles_change_while_the_owner_ends(monkeypatch):
+    """The change ends when all servers have these roles too: whoever finds none running looks at nothing else."""
+
+    async def main(cluster):
+        a, b, task = await begin(cluster)
+        cluster.deaf.add("c")
+        c = cluster.server("c")
+        asked = []
+
+        async def revoke():
+            await c.leases.current("default")
+            asked.append(asyncio.create_task(b.ddl("REVOKE INSERT ON t FROM r")))
+            while may(await schema_of(b), "r") != Privilege.SELECT:
+                await asyncio.sleep(0.001)
+
+        meanwhile(monkeypatch, a.jobs, "end", revoke)
+        a.work.gate.set()
+        await task
+        schema = await schema_of(a)
+        assert await all_have(b, schema.version)
+        assert may(schema, "r") == Privilege.SELECT and index_of(schema) == {"i": ElementState.PUBLIC}
+        (job,) = [job for job in await b.changes.listed("default") if job.what == "CREATE INDEX i"]
+        role = schema.role("r").id
+        (table,) = [table for table in decode_schema(job.goal).tables if table.name == "t"]
+        assert [grant.privileges for grant in table.grants if grant.role_id == role] == [Privilege.SELECT]
+        await asyncio.gather(*asked)
 
     sim(main)
 
