@@ -147,8 +147,8 @@ def _granted(before: Schema, statement: GrantOnTables, target: Schema, ahead: bo
 
 
 def _is_form(now: Table, table: Table) -> bool:
-    """Tell whether both are one table, or two forms of one that moves."""
-    return now.id == table.id or now.id == table.mirror_of or now.mirror_of == table.id
+    """Tell whether both are one table, or ``table`` is the form that it is to get: that has not come yet."""
+    return now.id in (table.id, table.mirror_of)
 
 
 def _with_grants(now: Table, table: Table, roles: Sequence[int], statement: GrantOnTables, ahead: bool) -> Table:
