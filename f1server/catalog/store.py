@@ -400,11 +400,13 @@ class SchemaStore:
 
     # ------------------------------------------------------------------ writing schemas
 
-    async def begin(self, database: str, make: Callable[[Schema, NewId], Write | None]) -> tuple[Stored, int]:
+    async def begin(
+        self, database: str, make: Callable[[Schema, NewId], Write | None], *, absent: Sequence[bytes] = ()
+    ) -> tuple[Stored, int]:
         """Commit a row that says what is to become of the schema, with new ids; ``make`` None: nothing to do.
 
-        There must be no such row yet. Returns the schema as it is, and when the row was written; 0 if it was not, also
-        because there is one. Raises as :meth:`write`.
+        There must be no such row yet, nor any under ``absent``. Returns the schema as it is, and when the row was
+        written; 0 if it was not, also because there is one. Raises as :meth:`write`.
         """
         for attempt in range(_ATTEMPTS):
             found = await self._load(database, (SYSTEM_TABLE,))
@@ -419,12 +421,12 @@ class SchemaStore:
             expected = [
                 *self._unchanged(database, found),
                 ExpectVersion(_NEXT_ID_KEY, found.counter_ts),
-                ExpectVersion(write.key, 0),
+                *(ExpectVersion(key, 0) for key in (write.key, *absent)),
             ]
             if ts := await self._commit_above(0, writes, expected):
                 return stored, ts
-            other = (await self._client.read([write.key])).versions[0]
-            if other is not None and other.value is not None:
+            others = (await self._client.read([write.key, *absent])).versions
+            if any(_live_ts(other) for other in others):
                 return stored, 0
             await self._sleep(min(0.5, 0.01 * 1.3**attempt))
         raise F1Error(Code.ABORTED, f"the schema of {database} keeps being changed by others; retry")

@@ -32,7 +32,7 @@ from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDataba
 from f1server.catalog.store import DEFAULT_DATABASE, SchemaStore, Sleep, Stored
 from f1server.catalog.tables import NewId
 from f1server.schemachange.jobs.convergence import LONGEST_POLL_S, POLL_S, Nudge, converge
-from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
+from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
 from f1server.schemachange.jobs.progress import Progress, Watch
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
@@ -274,7 +274,7 @@ class SchemaChanges:
                     return done
                 continue
             number = await self._jobs.next_number(database)
-            stored, ts = await self._store.begin(database, begin)
+            stored, ts = await self._store.begin(database, begin, absent=[log_key(database, number)])
             if ts:
                 break
             if not steps:

@@ -24,7 +24,7 @@ from f1server.catalog.store import SYSTEM_TABLE, StorageClient
 from spanstore.client import ExpectVersion, KeyRange, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["ENDED", "Job", "JobRow", "JobState", "JobStore", "Order", "job_key"]
+__all__ = ["ENDED", "Job", "JobRow", "JobState", "JobStore", "Order", "encode_job", "job_key", "log_key"]
 
 OWNER_LEASE_US = 6_000_000
 _KEPT = 100
@@ -144,7 +144,8 @@ def job_key(database: str) -> bytes:
     return tuples.encode((SYSTEM_TABLE, "schema_job", database))
 
 
-def _log_key(database: str, number: int) -> bytes:
+def log_key(database: str, number: int) -> bytes:
+    """Return the key of the row of a change that has ended."""
     return tuples.encode((SYSTEM_TABLE, "schema_job_log", database, number))
 
 
@@ -167,8 +168,8 @@ def _logged(job: Job, log: Sequence[Job]) -> list[Write]:
     """Return what puts a change that has ended into the log, from which those go that ended first."""
     old = sorted(log, key=lambda other: (other.ended_ts, other.number))[:-_KEPT]
     return [
-        Write(_log_key(job.database, job.number), encode_job(job)),
-        *(Write(_log_key(job.database, gone.number), None) for gone in old),
+        Write(log_key(job.database, job.number), encode_job(job)),
+        *(Write(log_key(job.database, gone.number), None) for gone in old),
     ]
 
 
@@ -200,7 +201,7 @@ class JobStore:
 
     async def ended(self, database: str, number: int) -> Job | None:
         """Return a change that has ended."""
-        version = (await self._client.read([_log_key(database, number)])).versions[0]
+        version = (await self._client.read([log_key(database, number)])).versions[0]
         return None if version is None or version.value is None else _decode(version.value)
 
     async def log(self, database: str) -> list[Job]:
@@ -244,7 +245,7 @@ class JobStore:
         other = ended(_number_after(log, row))
         kept = msgspec.structs.replace(job, owned_ts=row.owned_ts)
         writes = [Write(job_key(job.database), encode_job(kept)), *_logged(other, log)]
-        return writes, [row.unchanged, ExpectVersion(_log_key(other.database, other.number), 0)]
+        return writes, [row.unchanged, ExpectVersion(log_key(other.database, other.number), 0)]
 
     async def change(self, database: str, number: int, edit: Callable[[Job], Job]) -> Job:
         """Change the row of a running job, whoever owns it. Raises NOT_FOUND, what ``edit`` raises, ABORTED."""
