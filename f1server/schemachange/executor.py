@@ -8,6 +8,8 @@ row: the schema itself says how far it is. If rows do not honour what is new, or
 steps lead back, unless data of dropped elements may be gone already.
 
 DDL returns when the job has ended: then every server that can still commit or answer has the new schema.
+
+Statements about roles do not wait for a job that runs (:mod:`f1server.schemachange.rolechanges`).
 """
 
 import asyncio
@@ -396,6 +398,7 @@ class SchemaChanges:
             raise F1Error(
                 Code.NOT_FOUND, f"no schema change of {database} has this name; it was not begun, or long ago"
             )
+        self._leases.release_task()
         job = await self._outcome(found[-1])
         # What was changed beside another change is noted as ended before all servers have it.
         await self._converge(database, decode_schema(job.goal).version)

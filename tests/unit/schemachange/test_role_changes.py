@@ -453,3 +453,26 @@ def test_storage_that_loses_answers_does_not_lose_statements():
         assert may(await schema_of(a), "r") == 0
 
     sim(main)
+
+
+def test_a_name_that_the_change_is_going_to_take_is_waited_for(monkeypatch):
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl(BASE)
+        asked = []
+
+        async def create():
+            asked.append(asyncio.create_task(b.ddl("CREATE ROLE new")))
+            await b.ddl("REVOKE INSERT ON t FROM r")
+            await asyncio.sleep(3)
+            assert not asked[0].done()
+
+        done = meanwhile(monkeypatch, a.store, "write", create)
+        sources = SOURCES + "CREATE ROLE r; CREATE ROLE q; GRANT SELECT, INSERT ON t TO r; CREATE ROLE new"
+        await a.changes.apply_sources("default", [("s.sql", sources)], [])
+        assert done.is_set()
+        await refused(Code.ALREADY_EXISTS, asked[0])
+        # The sources had INSERT too: what is revoked before they are that far is not given again.
+        assert may(await schema_of(a), "r") == Privilege.SELECT
+
+    sim(main)
