@@ -32,6 +32,7 @@ __all__ = ["RoleChange", "Waits", "change_roles"]
 
 _AFTERWARDS = frozenset({Code.NOT_FOUND, Code.ALREADY_EXISTS, Code.FAILED_PRECONDITION})
 """Errors of statements that may be right when the change that runs has ended."""
+_DRAFT_ID = 1 << 30
 
 
 class Waits(Exception):
@@ -48,6 +49,14 @@ class _Ended(Exception):
 
 class _Nothing(Exception):
     """Neither the schema nor the change would be another one."""
+
+
+class _NotNow(Exception):
+    """The statements are wrong for the schema as it is."""
+
+    def __init__(self, why: F1Error) -> None:
+        super().__init__()
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ async def change_roles(
 ) -> tuple[Schema, tuple[Step, ...]] | None:
     """Make a change of roles beside the one that runs; return when all servers have it. None: none runs any more.
 
-    Raises Waits, PERMISSION_DENIED, INVALID_ARGUMENT, and what storage raises.
+    Raises Waits, the errors of the statements that would be the same when that one has ended, and what storage raises.
     """
     while True:
         stored = await store.load(change.database)
@@ -82,8 +91,24 @@ async def change_roles(
             return None
         except _Nothing:
             return stored.schema, ()
+        except _NotNow as wrong:
+            row = await jobs.running(change.database)
+            if row is None:
+                return None
+            if any(_compiles(change.statements, decode_schema(end)) for end in (row.job.goal, row.job.base)):
+                raise Waits(wrong.why) from wrong
+            raise wrong.why from wrong
         await converge(change.database, written.schema.version)
         return written.schema, attempt.steps
+
+
+def _compiles(statements: Sequence[RoleStatement], schema: Schema) -> bool:
+    try:
+        for statement in statements:
+            schema = alter_roles(schema, statement, lambda: _DRAFT_ID)
+    except F1Error:
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -110,7 +135,7 @@ class _Attempt:
                 self.made.append(Made(statement, before, after))
         except F1Error as error:
             if error.code in _AFTERWARDS:
-                raise Waits(error) from error
+                raise _NotNow(error) from error
             raise
         check(same_elements(schema, after), "a statement about roles changes roles and grants")
         self.steps = tuple(plan_steps(schema, after))

@@ -40,6 +40,7 @@ async def running(server):
 
 async def pause(server):
     await server.changes.order("default", (await running(server)).number, Order.PAUSE)
+    await asyncio.sleep(3)  # until the owner has heard of it, which works on rows
     server.work.gate.set()
     while (await running(server)).state is not JobState.PAUSED:
         await asyncio.sleep(0.01)
@@ -102,8 +103,11 @@ def test_behind_a_paused_change_rights_change_and_stay_when_it_goes_on_or_back()
             await b.ddl("REVOKE INSERT ON t FROM r; GRANT UPDATE ON s TO q; REVOKE q FROM r")
             error = await refused(Code.FAILED_PRECONDITION, b.ddl("GRANT DELETE ON s TO q; CREATE TABLE u (a INT64)"))
             assert "is paused" in error.message
-            error = await refused(Code.FAILED_PRECONDITION, b.ddl("GRANT DELETE ON nowhere TO q"))
-            assert "is paused" in error.message and "there is no table nowhere" in error.message
+            error = await refused(Code.NOT_FOUND, b.ddl("GRANT DELETE ON nowhere TO q"))
+            assert "there is no table nowhere" in error.message
+            await refused(Code.ALREADY_EXISTS, b.ddl("CREATE ROLE r"))
+            error = await refused(Code.FAILED_PRECONDITION, b.ddl("DROP ROLE r"))
+            assert "r has SELECT on t" in error.message
             number = (await running(b)).number
             a.work.gate.set()
             if order is None:
@@ -271,12 +275,16 @@ def test_a_name_that_the_change_brings_is_waited_for():
     async def main(cluster):
         a, b = cluster.server("a"), cluster.server("b")
         await a.ddl(BASE)
-        a.work.gate = asyncio.Event()
+        a.work.gate = b.work.gate = asyncio.Event()
         task = asyncio.create_task(
             a.ddl("CREATE INDEX i ON t (b); CREATE TABLE kid (a INT64 PRIMARY KEY REFERENCES t)")
         )
         while not a.work.done:
             await asyncio.sleep(0.001)
+        await pause(a)
+        error = await refused(Code.FAILED_PRECONDITION, b.ddl("GRANT SELECT ON kid TO r"))
+        assert "there is no table kid" in error.message and "is paused" in error.message
+        await b.changes.resume("default", (await running(b)).number)
         asked = asyncio.create_task(b.ddl("GRANT SELECT ON kid TO r"))
         await asyncio.sleep(3)
         assert not asked.done()
