@@ -22,7 +22,7 @@ from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
 from f1server.catalog.tables import NewId
 from f1server.schemachange.jobs.convergence import Converge
-from f1server.schemachange.jobs.jobs import Job, JobState, JobStore
+from f1server.schemachange.jobs.jobs import Job, JobState, JobStore, with_ended
 from f1server.schemachange.jobs.ownership import Outdated
 from f1server.schemachange.steps.diff import Step, plan_steps
 from spanstore.client import Write
@@ -143,7 +143,7 @@ class _Attempt:
 
     async def beside(self, before: Schema, after: Schema) -> tuple[Sequence[Write], Sequence[Precondition]]:
         """Return what is written with that: the change that runs with other ends, and what there was to log."""
-        row = await self.jobs.running(self.change.database)
+        row, log = await self.jobs.running_and_log(self.change.database)
         if row is None:
             raise _Ended
         job = row.job
@@ -157,7 +157,7 @@ class _Attempt:
         if not self.steps and ends == (base, goal):
             raise _Nothing
         rewritten = with_changes(job, base=encode_schema(ends[0]), goal=encode_schema(ends[1]))
-        return await self.jobs.beside(row, rewritten, lambda number: self._logged(number, before, after))
+        return with_ended(row, rewritten, lambda number: self._logged(number, before, after), log)
 
     def _logged(self, number: int, before: Schema, after: Schema) -> Job:
         change, now = self.change, self.clock.sample().tt.latest

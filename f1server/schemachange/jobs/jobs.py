@@ -21,10 +21,10 @@ from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.catalog.store import SYSTEM_TABLE, StorageClient
-from spanstore.client import ExpectVersion, KeyRange, Write
+from spanstore.client import ExpectVersion, KeyRange, Version, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["ENDED", "Job", "JobRow", "JobState", "JobStore", "Order", "encode_job", "job_key", "log_key"]
+__all__ = ["ENDED", "Job", "JobRow", "JobState", "JobStore", "Order", "encode_job", "job_key", "log_key", "with_ended"]
 
 OWNER_LEASE_US = 6_000_000
 _KEPT = 100
@@ -159,6 +159,23 @@ def encode_job(job: Job) -> bytes:
     return _ENCODER.encode(job)
 
 
+def _row_of(version: Version | None) -> JobRow | None:
+    return None if version is None or version.value is None else JobRow(_decode(version.value), version.ts)
+
+
+def with_ended(
+    row: JobRow, job: Job, ended: Callable[[int], Job], log: Sequence[Job]
+) -> tuple[Sequence[Write], Sequence[Precondition]]:
+    """Return what a commit writes and expects that changes a running job and logs one that has ended beside it.
+
+    ``ended`` makes the latter, whose number it is given.
+    """
+    other = ended(_number_after(log, row))
+    kept = msgspec.structs.replace(job, owned_ts=row.owned_ts)
+    writes = [Write(job_key(job.database), encode_job(kept)), *_logged(other, log)]
+    return writes, [row.unchanged, ExpectVersion(log_key(other.database, other.number), 0)]
+
+
 def _number_after(log: Sequence[Job], running: JobRow | None) -> int:
     numbers = [job.number for job in log] + ([running.job.number] if running else [])
     return max(numbers, default=0) + 1
@@ -189,10 +206,7 @@ class JobStore:
 
     async def running(self, database: str) -> JobRow | None:
         """Return the change of a database that has not ended, if there is one."""
-        version = (await self._client.read([job_key(database)])).versions[0]
-        if version is None or version.value is None:
-            return None
-        return JobRow(_decode(version.value), version.ts)
+        return _row_of((await self._client.read([job_key(database)])).versions[0])
 
     async def all_running(self) -> list[JobRow]:
         """Return the changes of all databases that have not ended."""
@@ -234,18 +248,10 @@ class JobStore:
         writes = [Write(job_key(job.database), None), *_logged(job, await self.log(job.database))]
         await self._client.commit(writes, [row.unchanged])
 
-    async def beside(
-        self, row: JobRow, job: Job, ended: Callable[[int], Job]
-    ) -> tuple[Sequence[Write], Sequence[Precondition]]:
-        """Return what a commit writes and expects that changes a running job and logs one that has ended beside it.
-
-        ``ended`` makes the latter, whose number it is given.
-        """
-        log = await self.log(job.database)
-        other = ended(_number_after(log, row))
-        kept = msgspec.structs.replace(job, owned_ts=row.owned_ts)
-        writes = [Write(job_key(job.database), encode_job(kept)), *_logged(other, log)]
-        return writes, [row.unchanged, ExpectVersion(log_key(other.database, other.number), 0)]
+    async def running_and_log(self, database: str) -> tuple[JobRow | None, list[Job]]:
+        """Return both by one read: the sooner a commit that expects the row follows, the rarer its owner is first."""
+        found = await self._client.read([job_key(database)], [_range_of("schema_job_log", database)])
+        return _row_of(found.versions[0]), [_decode(row.value) for row in found.ranges[0]]
 
     async def change(self, database: str, number: int, edit: Callable[[Job], Job]) -> Job:
         """Change the row of a running job, whoever owns it. Raises NOT_FOUND, what ``edit`` raises, ABORTED."""
