@@ -144,6 +144,13 @@ def _changes(seed: int) -> None:
 
 
 @_timed
+def _roles(seed: int) -> None:
+    from f1server.testing import change_worlds
+
+    change_worlds.run(change_worlds.draw_roles(seed))
+
+
+@_timed
 def _change_faults(seed: int) -> None:
     """One kind of change with one kind of fault, at every write that it makes."""
     from f1server.testing import change_faults
@@ -284,6 +291,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("databases", "f1servers and clients of SQL", _database, DATABASE_CODE, 500),
         Kind("spread", "the same with slaves", _spread_database, DATABASE_CODE, 200),
         Kind("changes", "f1servers on two versions of a schema that changes", _changes, DATABASE_CODE, 1_000),
+        Kind("roles", "the same while admins grant and revoke", _roles, DATABASE_CODE, 500),
         Kind(
             "change faults",
             "schema changes whose owners fail before and after each of their writes",

@@ -218,7 +218,7 @@ class ProtoFile(_message.Message):
     def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Schema(_message.Message):
-    __slots__ = ("database", "version", "tables", "views", "proto_files", "descriptor_set", "dropped", "roles")
+    __slots__ = ("database", "version", "tables", "views", "proto_files", "descriptor_set", "dropped", "roles", "elements_since")
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +227,7 @@ class Schema(_message.Message):
     DESCRIPTOR_SET_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_SINCE_FIELD_NUMBER: _ClassVar[int]
     database: str
     version: int
     tables: _containers.RepeatedCompositeFieldContainer[Table]
@@ -235,4 +236,5 @@ class Schema(_message.Message):
     descriptor_set: bytes
     dropped: _containers.RepeatedScalarFieldContainer[str]
     roles: _containers.RepeatedCompositeFieldContainer[Role]
-    def __init__(self, database: _Optional[str] = ..., version: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., proto_files: _Optional[_Iterable[_Union[ProtoFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., dropped: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[Role, _Mapping]]] = ...) -> None: ...
+    elements_since: int
+    def __init__(self, database: _Optional[str] = ..., version: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., proto_files: _Optional[_Iterable[_Union[ProtoFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., dropped: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[Role, _Mapping]]] = ..., elements_since: _Optional[int] = ...) -> None: ...

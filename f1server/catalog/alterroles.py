@@ -20,7 +20,7 @@ from f1server.catalog.rolestatements import (
 from f1server.catalog.schema import Schema
 from f1server.catalog.tables import NewId, located
 
-__all__ = ["alter_roles", "with_creator", "with_roles_of", "with_stated_roles", "without_secrets"]
+__all__ = ["alter_roles", "granted_tables", "with_creator", "with_roles_of", "with_stated_roles", "without_secrets"]
 
 _MOST_ROLES = 10_000
 _RESERVED = frozenset({"public", "none", "all"})
@@ -114,8 +114,13 @@ def _dependents(schema: Schema, role: Role, going: Iterable[int]) -> list[str]:
     return reasons
 
 
-def _grant_on_tables(schema: Schema, statement: GrantOnTables) -> Schema:
-    roles = _roles(schema, statement.roles, statement.at)
+def granted_tables(schema: Schema, statement: GrantOnTables) -> set[int]:
+    """Return the ids of the tables that a statement is about. Raises F1Error as :func:`alter_roles`.
+
+    By name: a table that is moving has two forms, and whoever reads the past may read the other one. ALL TABLES are
+    those that anybody can name, and of REVOKE also those that are coming or going: a change that is taken back makes
+    them public again.
+    """
     at = statement.at
     for name in statement.tables:
         if name.lower() in schema.views_by_name:
@@ -123,11 +128,17 @@ def _grant_on_tables(schema: Schema, statement: GrantOnTables) -> Schema:
                 Code.INVALID_ARGUMENT, f"{name} is a view: who reads it needs SELECT on the tables that it reads"
             )
     named = [located(at, lambda name=name: schema.table(name)) for name in statement.tables]  # type: ignore[misc]
-    # By name: a table that is moving has two forms, and whoever reads the past may read the other one.
-    chosen = {table.name.lower() for table in (named or schema.by_name.values())}
+    there = schema.tables if statement.revoke else schema.by_name.values()
+    chosen = {table.name.lower() for table in (named or there)}
+    return {table.id for table in schema.tables if table.name.lower() in chosen}
+
+
+def _grant_on_tables(schema: Schema, statement: GrantOnTables) -> Schema:
+    roles = _roles(schema, statement.roles, statement.at)
+    chosen = granted_tables(schema, statement)
     tables = []
     for table in schema.tables:
-        if table.name.lower() in chosen:
+        if table.id in chosen:
             grants = table.grants
             for role in roles:
                 grants = merged(grants, role.id, statement.privileges, revoke=statement.revoke)

@@ -46,6 +46,7 @@ def schema_to_pb(schema: Schema) -> pb.Schema:
         proto_files=[pb.ProtoFile(name=name, text=text) for name, text in schema.proto_files],
         descriptor_set=schema.descriptor_set,
         dropped=schema.dropped,
+        elements_since=schema.elements_since,
         roles=[
             pb.Role(
                 id=role.id,
@@ -71,6 +72,7 @@ def schema_from_pb(message: pb.Schema, commit_ts: int = 0) -> Schema:
         proto_files=tuple((file.name, file.text) for file in message.proto_files),
         descriptor_set=message.descriptor_set,
         dropped=tuple(message.dropped),
+        elements_since=message.elements_since,
         roles=tuple(
             Role(r.id, r.name, r.login, r.superuser, r.create, r.verifier, tuple(r.member_of)) for r in message.roles
         ),

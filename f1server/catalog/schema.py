@@ -224,6 +224,13 @@ class Schema:
     dropped: tuple[str, ...] = ()
     roles: tuple[Role, ...] = ()
     commit_ts: int = field(default=0, compare=False)
+    elements_since: int = field(default=0, compare=False)
+    """The version in which anything but roles and grants was last changed; 0: this one."""
+
+    @property
+    def elements_version(self) -> int:
+        """The version since which only roles and grants were changed: work on rows is the same under all of them."""
+        return self.elements_since or self.version
 
     @cached_property
     def indexes_since(self) -> int:

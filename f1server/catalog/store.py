@@ -43,7 +43,7 @@ from f1server.catalog.tables import NewId
 from spanstore.client import CommitId, Decision, ExpectVersion, KeyRange, ReadResult, Version, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["SYSTEM_TABLE", "LeaseRow", "SchemaStore", "Sleep", "StorageClient", "Stored"]
+__all__ = ["SYSTEM_TABLE", "Beside", "LeaseRow", "SchemaStore", "Sleep", "StorageClient", "Stored"]
 
 DEFAULT_DATABASE = "default"
 _FIRST_ID = 1
@@ -148,6 +148,9 @@ _AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.NOT_LEADER, Co
 """Errors after which another copy is asked, if the outcome is not what matters: the group does not answer."""
 
 _NEXT_ID_KEY = tuples.encode((SYSTEM_TABLE, "next_id"))
+
+Beside = Callable[[Schema, Schema], Awaitable[tuple[Sequence[Write], Sequence[Precondition]]]]
+"""Of two neighbouring versions of a schema: what is written with the second, and what must hold then."""
 
 
 class SchemaStore:
@@ -397,11 +400,13 @@ class SchemaStore:
 
     # ------------------------------------------------------------------ writing schemas
 
-    async def begin(self, database: str, make: Callable[[Schema, NewId], Write | None]) -> tuple[Stored, int]:
+    async def begin(
+        self, database: str, make: Callable[[Schema, NewId], Write | None], *, absent: Sequence[bytes] = ()
+    ) -> tuple[Stored, int]:
         """Commit a row that says what is to become of the schema, with new ids; ``make`` None: nothing to do.
 
-        There must be no such row yet. Returns the schema as it is, and when the row was written; 0 if it was not, also
-        because there is one. Raises as :meth:`write`.
+        There must be no such row yet, nor any under ``absent``. Returns the schema as it is, and when the row was
+        written; 0 if it was not, also because there is one. Raises as :meth:`write`.
         """
         for attempt in range(_ATTEMPTS):
             found = await self._load(database, (SYSTEM_TABLE,))
@@ -416,12 +421,12 @@ class SchemaStore:
             expected = [
                 *self._unchanged(database, found),
                 ExpectVersion(_NEXT_ID_KEY, found.counter_ts),
-                ExpectVersion(write.key, 0),
+                *(ExpectVersion(key, 0) for key in (write.key, *absent)),
             ]
             if ts := await self._commit_above(0, writes, expected):
                 return stored, ts
-            other = (await self._client.read([write.key])).versions[0]
-            if other is not None and other.value is not None:
+            others = (await self._client.read([write.key, *absent])).versions
+            if any(_live_ts(other) for other in others):
                 return stored, 0
             await self._sleep(min(0.5, 0.01 * 1.3**attempt))
         raise F1Error(Code.ABORTED, f"the schema of {database} keeps being changed by others; retry")
@@ -440,13 +445,13 @@ class SchemaStore:
         database: str,
         make: Callable[[Schema, NewId], Schema | None],
         *,
-        fence: Callable[[], Awaitable[Precondition]] | None = None,
+        beside: Beside | None = None,
     ) -> tuple[Stored, bool]:
         """Replace the schema of a database by what ``make`` returns (None: nothing to do); it may be called again.
 
-        ``fence`` is asked before each try for one thing more that must hold at the commit. Returns the schema that is
-        current then, and whether it was written. Raises F1Error NOT_FOUND for the database, whatever ``make`` and
-        ``fence`` raise, ABORTED if others keep changing the schema, and what the storage client raises.
+        ``beside`` is asked before each try what else is written, and what must hold, in the same commit. Returns the
+        schema that is current then, and whether it was written. Raises F1Error NOT_FOUND for the database, whatever
+        ``make`` and ``beside`` raise, ABORTED if others keep changing the schema, and what the storage client raises.
         """
 
         def change(found: _Found, new_id: NewId) -> tuple[Schema, bool] | None:
@@ -455,7 +460,7 @@ class SchemaStore:
             made = make(found.stored.schema, new_id)
             return None if made is None else (made, True)
 
-        return await self._write(database, change, fence)
+        return await self._write(database, change, beside)
 
     async def create_database(self, database: str, *, exists_ok: bool) -> None:
         """Create an empty database. Raises F1Error ALREADY_EXISTS."""
@@ -494,7 +499,7 @@ class SchemaStore:
         self,
         database: str,
         change: Callable[[_Found, NewId], tuple[Schema, bool] | None],
-        fence: Callable[[], Awaitable[Precondition]] | None = None,
+        beside: Beside | None = None,
     ) -> tuple[Stored, bool]:
         """Write what ``change`` returns: a schema, and whether the database exists. All copies change at once."""
         for attempt in range(_ATTEMPTS):
@@ -511,8 +516,9 @@ class SchemaStore:
                 row = encode_row({1: True}) if exists else None
                 writes += [Write(database_key(database, place), row) for place in PLACES]
             expected = self._unchanged(database, found)
-            if fence is not None:
-                expected.append(await fence())
+            if beside is not None:
+                more, conditions = await beside(stored.schema, schema)
+                writes, expected = [*writes, *more], [*expected, *conditions]
             if counter.next != found.next_id:
                 writes.append(Write(_NEXT_ID_KEY, encode_row({1: counter.next})))
                 expected.append(ExpectVersion(_NEXT_ID_KEY, found.counter_ts))

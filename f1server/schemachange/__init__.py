@@ -62,6 +62,12 @@ A table that gets another parent or another primary key gets other keys for all 
 own, a mirror, which writers maintain as they do a unique index over all columns, until the two change places
 (:mod:`~f1server.schemachange.steps.moves`, :mod:`f1server.rows.mirrors`, docs/adr/0005-tables-move-as-mirrors.md).
 
+Roles
+=====
+Roles and grants have no states, and no rows depend on them. So statements about them do not wait for the job that runs:
+they are a version between two of its own, and what is done with rows is bound to the version of the elements, which
+stays (:mod:`~f1server.schemachange.rolechanges`, docs/adr/0009-roles-change-beside-a-running-change.md).
+
 Left out
 ========
 Tables that others are interleaved in, or that foreign keys refer to, are not moved.

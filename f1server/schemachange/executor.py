@@ -8,11 +8,13 @@ row: the schema itself says how far it is. If rows do not honour what is new, or
 steps lead back, unless data of dropped elements may be gone already.
 
 DDL returns when the job has ended: then every server that can still commit or answer has the new schema.
+
+Statements about roles do not wait for a job that runs (:mod:`f1server.schemachange.rolechanges`).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,14 +28,17 @@ from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_statements
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
+from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
-from f1server.catalog.store import DEFAULT_DATABASE, LeaseRow, SchemaStore, Sleep, Stored
+from f1server.catalog.store import DEFAULT_DATABASE, SchemaStore, Sleep, Stored
 from f1server.catalog.tables import NewId
-from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key
-from f1server.schemachange.jobs.ownership import GaveUp, Lost, Owner, Paused, Turned
+from f1server.schemachange.jobs.convergence import LONGEST_POLL_S, POLL_S, Nudge, converge
+from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
+from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
 from f1server.schemachange.jobs.progress import Progress, Watch
-from f1server.schemachange.jobs.wording import awaited_of, refuse_behind_paused, title_of
+from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
+from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.diff import Element, Step, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
 from f1server.schemachange.steps.moves import mirrored
@@ -42,17 +47,12 @@ from f1server.schemachange.steps.sources import Sources
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.dealing import PASSING
 from spanstore.client import Write
+from spanstore.client.values import Precondition
 
 __all__ = ["Applied", "DataWork", "Nudge", "SchemaChanges"]
 
 LOG = logging.getLogger(__name__)
 
-Nudge = Callable[[str, str, int], Awaitable[object]]
-"""``await nudge(address, database, version)``: RefreshSchema at another server. Errors are ignored: its lease ends."""
-
-_POLL_S = 0.01
-_LONGEST_POLL_S = 0.2
-_FORGET_LEASES = 100
 _KEEPER_S = 2.0
 _REPLICATE_ROUNDS = 15
 _RETRY_S = 0.5
@@ -149,7 +149,14 @@ class SchemaChanges:
             rights.require_ddl(batch)
             return with_creator(schema, compile_statements(schema, batch, new_id), rights.creator)
 
-        now = await self._change(database, compiled, what, change_id=change_id)
+        def allow(schema: Schema) -> None:
+            rights_of(schema, caller).require_ddl(batch)
+
+        roles = [statement for statement in batch if isinstance(statement, RoleStatement)]
+        beside = None
+        if len(roles) == len(batch):
+            beside = RoleChange(database, roles, allow, what, self._leases.server, change_id)
+        now = await self._change(database, compiled, what, change_id=change_id, beside=beside)
         return Applied(now.schema, (*done.steps, *now.steps))
 
     async def _allow_databases(self, database: str, caller: Caller) -> None:
@@ -240,8 +247,9 @@ class SchemaChanges:
         *,
         may_drop: set[int] | None = None,
         change_id: bytes = b"",
+        beside: RoleChange | None = None,
     ) -> Applied:
-        """Begin a change and return when it has ended. One that runs already is waited for first."""
+        """Begin a change and return when it has ended. One that runs is waited for, or this goes ``beside`` it."""
         self._leases.release_task()
         steps: list[Step] = []
         jobs: list[Job] = []
@@ -256,18 +264,19 @@ class SchemaChanges:
             created = self._clock.sample().tt.latest
             base, wanted = encode_schema(schema), encode_schema(goal)
             me = self._leases.server
-            jobs[:] = [Job(number, database, what, base, wanted, created, owner=me, epoch=1, change_id=change_id)]
+            job = Job(number, database, what, base, wanted, created, owner=me, epoch=1, change_id=change_id, joint=True)
+            jobs[:] = [job]
             return Write(job_key(database), encode_job(jobs[0]))
 
         await self._store.load(database)
         while True:
             running = await self._jobs.running(database)
             if running is not None:
-                refuse_behind_paused(running.job)
-                await self._outcome(running.job)
+                if (done := await self._beside(running.job, beside)) is not None:
+                    return done
                 continue
             number = await self._jobs.next_number(database)
-            stored, ts = await self._store.begin(database, begin)
+            stored, ts = await self._store.begin(database, begin, absent=[log_key(database, number)])
             if ts:
                 break
             if not steps:
@@ -279,9 +288,23 @@ class SchemaChanges:
             raise failure
         return Applied((await self._store.load(database)).schema, tuple(steps))
 
+    async def _beside(self, running: Job, change: RoleChange | None) -> Applied | None:
+        """Make a change beside the one that runs if that can be; else return None when that one has ended."""
+        why: F1Error | None = None
+        if change is not None:
+            try:
+                made = await change_roles(change, self._store, self._jobs, self._clock, self._converge)
+            except Waits as waits:
+                why = waits.why
+            else:
+                return None if made is None else Applied(*made)
+        refuse_behind_paused(running, why)
+        await self._outcome(running)
+        return None
+
     async def _outcome(self, job: Job) -> Job:
         """Return a job once it has ended; carry it out if it is this server's, or nobody's any more."""
-        pause = _POLL_S
+        pause = POLL_S
         while True:
             row = await self._jobs.running(job.database)
             if row is None or row.job.number != job.number:
@@ -296,7 +319,7 @@ class SchemaChanges:
                     raise task.exception()  # type: ignore[misc]
             else:
                 await self._sleep(pause)
-                pause = min(pause * 1.5, _LONGEST_POLL_S)
+                pause = min(pause * 1.5, LONGEST_POLL_S)
 
     async def _take(self, row: JobRow) -> "asyncio.Task[None] | None":
         """Begin to carry out a job whose owner is gone; None: it is another's, or paused."""
@@ -304,7 +327,7 @@ class SchemaChanges:
         if job.state is JobState.PAUSED or not row.is_left(self._clock.sample().tt.earliest):
             return None
         try:
-            row = await self._jobs.put(row, replace(job, owner=self._leases.server, epoch=job.epoch + 1))
+            row = await self._jobs.put(row, _taken_by(self._leases.server, job))
         except F1Error as error:
             if error.code is Code.ABORTED:
                 return None
@@ -375,7 +398,10 @@ class SchemaChanges:
             raise F1Error(
                 Code.NOT_FOUND, f"no schema change of {database} has this name; it was not begun, or long ago"
             )
+        self._leases.release_task()
         job = await self._outcome(found[-1])
+        # What was changed beside another change is noted as ended before all servers have it.
+        await self._converge(database, decode_schema(job.goal).version)
         failure = job.failure()
         if failure is not None:
             details = {**failure.details, "schema_change": str(job.number)}
@@ -386,24 +412,33 @@ class SchemaChanges:
     async def listed(self, database: str) -> list[Job]:
         """Return the changes of a database, oldest first: those that have ended, and the one that runs."""
         running = await self._jobs.running(database)
-        return [*await self._jobs.log(database), *([running.job] if running else [])]
+        found = [*await self._jobs.log(database), *([running.job] if running else [])]
+        return sorted(found, key=lambda job: job.number)
 
     # ------------------------------------------------------------------ carrying out
 
     async def _carry_out(self, row: JobRow) -> None:
         """Bring a job to its end, or leave it to others."""
         owner = Owner(self._jobs, row)
+        try:
+            while not await self._try_to_end(owner):
+                pass
+        except (Lost, Paused):
+            return
+
+    async def _try_to_end(self, owner: Owner) -> bool:
+        """Take steps to the end; False: roles were changed meanwhile, so look again. Raises Lost, Paused."""
         beat = asyncio.create_task(owner.beat(), name="owner of a schema change")
         try:
             end = await self._drive(owner)
-            beat.cancel()
-            await asyncio.gather(beat, return_exceptions=True)
-            await self._finish(owner, end)
-        except (Lost, Paused):
-            return
         finally:
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)
+        try:
+            await self._finish(owner, end)
+        except Outdated:
+            return False
+        return True
 
     async def _drive(self, owner: Owner) -> Job:
         """Take steps until there are none left; return the job as it ended. Raises Lost, Paused."""
@@ -413,6 +448,8 @@ class SchemaChanges:
                     return _ended(owner.job)
             except Turned:
                 LOG.info("schema change %d is taken back", owner.job.number)
+            except Outdated:
+                LOG.info("schema change %d goes on with other roles", owner.job.number)
             except F1Error as error:
                 try:
                     await self._failed(owner, error)
@@ -424,34 +461,37 @@ class SchemaChanges:
         """Do what comes next; True if nothing is left to do."""
         await owner.obey()
         job = owner.job
-        stored = await self._store.load(job.database)
-        schema = stored.schema
+        schema = (await self._store.load(job.database)).schema
         goal = decode_schema(job.base if job.state is JobState.UNDOING else job.goal, 0)
         steps = plan_steps(schema, goal)
         owner.place = _place(job, len(steps))
         owner.step = f"waits until all servers have version {schema.version}"
         await self._converge(job.database, schema.version, owner)
         if steps and not steps[0].edits:
-            if job.reorganised != schema.version:
+            if job.reorganised != schema.elements_version:
                 await self._reorganise(owner, schema, steps[0].tasks)
             steps = steps[1:]
         if not steps:
-            return True
+            # If roles were changed since, not all servers have the version that they were changed in.
+            return owner.job.same_ends(job)
         owner.place = _place(job, len(steps))
         owner.step = f"writes version {schema.version + 1}"
         if steps[0].final and job.state is not JobState.UNDOING:
             await owner.pass_no_return()
-        await self._write(owner, schema, steps[0])
+        await self._write(owner, job, schema, steps[0])
         return False
 
-    async def _write(self, owner: Owner, planned_under: Schema, step: Step) -> Stored:
+    async def _write(self, owner: Owner, planned: Job, planned_under: Schema, step: Step) -> Stored:
         def next_schema(schema: Schema, _: NewId) -> Schema:
             if schema.version != planned_under.version:
-                raise F1Error(Code.ABORTED, "the schema is newer than the plan")
+                raise Outdated
             now_us = self._clock.sample().tt.latest
             return readable_from(schema, advance(schema, step.edits), now_us)
 
-        stored, _ = await self._store.write(owner.job.database, next_schema, fence=owner.fence)
+        async def fence(_: Schema, __: Schema) -> tuple[Sequence[Write], Sequence[Precondition]]:
+            return (), (await owner.fence(planned),)
+
+        stored, _ = await self._store.write(owner.job.database, next_schema, beside=fence)
         LOG.info("schema change %d wrote version %d: %s", owner.job.number, stored.schema.version, "; ".join(step.what))
         return stored
 
@@ -472,7 +512,7 @@ class SchemaChanges:
             owner.step = "removes: " + ", ".join(str(task.element) for task in removals)
             await self._work.run(schema, removals, watch)
         await owner.update(
-            reorganised=schema.version,
+            reorganised=schema.elements_version,
             worked_rows=owner.job.worked_rows + watch.worked,
             worked_ms=owner.job.worked_ms + (self._clock.sample().boot_us - began_us) // 1000,
         )
@@ -501,9 +541,11 @@ class SchemaChanges:
         await owner.update(state=JobState.UNDOING, reorganised=0, error_code=error.code.value, error=error.message)
 
     async def _finish(self, owner: Owner, end: Job) -> None:
-        """Move the row to the log. Raises Lost."""
+        """Move the row to the log. Raises Lost, and Outdated if roles were changed since it came to its end."""
         ended = replace(end, step="", order=Order.NONE, ended_ts=self._clock.sample().tt.latest)
         while True:
+            if not owner.job.same_ends(end):
+                raise Outdated
             try:
                 await self._work.forget(end.database)
                 await self._jobs.end(owner.row, ended)
@@ -511,56 +553,15 @@ class SchemaChanges:
             except F1Error as error:
                 if error.code not in _PASSING and not error.ambiguous:
                     raise
-            await self._sleep(_POLL_S)
-            await owner.fence()
+            await self._sleep(POLL_S)
+            await owner.look()
 
     # ------------------------------------------------------------------ other servers
 
     async def _converge(self, database: str, version: int, owner: Owner | None = None) -> None:
         """Wait until nobody can commit under a version below ``version`` any more. Raises as ``owner`` obeys."""
-        pause, told = _POLL_S, False
-        telling: dict[str, asyncio.Task[None]] = {}
-        try:
-            while True:
-                rows = await self._store.leases(database)
-                now = self._clock.sample().tt.earliest
-                behind = [row for row in rows if row.end_below(version) >= now]
-                if not behind:
-                    break
-                if owner is not None:
-                    owner.step = f"waits until all servers have version {version}: {awaited_of(behind, version)}"
-                    await owner.obey()
-                    if pause == _LONGEST_POLL_S and not told:
-                        await owner.update()  # who looks at the job is to see whom it waits for
-                        told = True
-                for row in behind:
-                    task = telling.get(row.server)
-                    if row.version < version and (task is None or task.done()):
-                        telling[row.server] = asyncio.create_task(self._tell(row, database, version))
-                if telling:
-                    await asyncio.wait(telling.values(), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                if pause > _POLL_S or not telling:
-                    await self._sleep(pause)
-                pause = min(pause * 1.5, _LONGEST_POLL_S)
-        finally:
-            for task in telling.values():
-                task.cancel()
-        await self._forget(database, rows, now)
-
-    async def _forget(self, database: str, rows: Sequence[LeaseRow], now: int) -> None:
-        """Remove the rows of servers that are gone for long."""
-        age = max((row.lease_us for row in rows), default=0) * _FORGET_LEASES
-        if any(row.ts + age < now for row in rows):
-            await self._store.remove_expired(database, now - age)
-
-    async def _tell(self, row: LeaseRow, database: str, version: int) -> None:
-        try:
-            if row.server == self._leases.server:
-                await self._leases.catch_up(database, version)
-            else:
-                await self._nudge(row.address, database, version)
-        except Exception as error:
-            LOG.info("%s did not take version %d of the schema of %s: %s", row.server, version, database, error)
+        parts = self._store, self._leases, self._clock, self._nudge, self._sleep
+        await converge(*parts, database=database, version=version, owner=owner)
 
 
 def _place(job: Job, left: int) -> tuple[int, int]:
@@ -569,6 +570,11 @@ def _place(job: Job, left: int) -> tuple[int, int]:
         return 0, 0
     steps = len(plan_steps(decode_schema(job.base, 0), decode_schema(job.goal, 0)))
     return min(max(steps - left + 1, 1), steps), steps
+
+
+def _taken_by(server: str, job: Job) -> Job:
+    """Return a job with another owner."""
+    return replace(job, owner=server, epoch=job.epoch + 1, owned_ts=0, joint=True)
 
 
 def _ended(job: Job) -> Job:

@@ -7,7 +7,8 @@ write, now and then what a constraint that may be there forbids.
 
 All the while the seven clauses of definition 4 are checked at pinned timestamps, and at the end at the edges of every
 version of the schema. No commit may happen under a version that is older than the last but one
-(:class:`VersionsAtWork`). Rows must be those that were acknowledged.
+(:class:`VersionsAtWork`). Rows must be those that were acknowledged. In some of these databases people log in, and
+admins change roles all the while (:mod:`f1server.testing.role_worlds`).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import msgspec
 import f1
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
+from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
@@ -42,13 +44,14 @@ from f1server.testing.changes import (
 )
 from f1server.testing.cluster import F1Nodes
 from f1server.testing.continuous import ContinuousCheck
+from f1server.testing.role_worlds import ADMIN, MAKER, PASSWORD, PREPARED, USERS, Roles
 from f1server.txn.committer import Committer
 from spanstore.testing.checkers import Violation, require
 from spanstore.testing.cluster import ClusterConfig, SimCluster
 from spanstore.testing.sim import Run, SimulationError, World, WorldConfig, simulate
 from spanstore.testing.sim.nemesis import NemesisConfig, draw_plan, strike
 
-__all__ = ["ChangeScenario", "ChangeStats", "VersionsAtWork", "draw", "run"]
+__all__ = ["ChangeScenario", "ChangeStats", "VersionsAtWork", "draw", "draw_roles", "run"]
 
 PROGRESS_S = 240.0
 """How long after healing everything must be at rest: changes that wait for each other among them."""
@@ -73,6 +76,8 @@ class ChangeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     crossing: bool = True
     naughty: bool = True
     orders_ppm: int = 200_000
+    admins: int = 0
+    """Who change roles meanwhile; 0: nobody has to log in."""
     kinds: tuple[str, ...] = ()
     """Names of the cases to draw changes from; none: all."""
     faults: tuple[tuple[str, int], ...] = ()
@@ -88,6 +93,19 @@ class ChangeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def rng(self, purpose: str) -> random.Random:
         """Return the random numbers of one purpose."""
         return random.Random(f"{self.seed}/changes/{purpose}")
+
+
+def draw_roles(seed: int) -> ChangeScenario:
+    """Draw the scenario of a seed in which roles change as well. Versions are quick, so that there are many."""
+    rng = random.Random(f"{seed}/roles/draw")
+    return draw(seed).with_(
+        admins=rng.choice((1, 2, 2)),
+        orders_ppm=rng.choice((200_000, 700_000)),
+        clock_bound_us=rng.choice((0, 5_000, 20_000)),
+        lease_ms=rng.choice((500, 1_000)),
+        deaf_ppm=rng.choice((0, 300_000, 1_000_000)),
+        write_pause_ms=200,
+    )
 
 
 def draw(seed: int) -> ChangeScenario:
@@ -123,6 +141,11 @@ class ChangeStats(msgspec.Struct, frozen=True):
     behind: int
     """Commits under the last version but one."""
     checks: int
+    role_changes: int = 0
+    beside: int = 0
+    """Versions that changed roles beside another change."""
+    user_commits: int = 0
+    slowest_role_change_s: float = 0.0
 
 
 class VersionsAtWork:
@@ -240,6 +263,8 @@ class _Play:
             Writer(n, self._layout, naughty, scenario.rng(f"writer {n}"), naughty=scenario.naughty)
             for n in range(scenario.f1servers)
         ]
+        values = Writer(len(self._writers), self._layout, naughty, scenario.rng("users"), naughty=False)
+        self._roles = Roles(self._layout, values, scenario.rng("roles"), world.true_ts)
         self._over = False
         self._made = 0
 
@@ -251,6 +276,10 @@ class _Play:
 
     async def play(self) -> ChangeStats:
         """Prepare, let everything happen, heal, and judge."""
+        with self._roles.installed():
+            return await self._play()
+
+    async def _play(self) -> ChangeStats:
         conn = await self._bounded(self._prepare(), "the data are not there")
         ended = asyncio.Event()
         writing = [self._admin.spawn(self._write(n, ended)) for n in range(len(self._writers))]
@@ -259,18 +288,24 @@ class _Play:
             rng = self._scenario.rng("cross")
             writing.append(self._admin.spawn(cross(conns, self._writers[0], self._layout, rng, ended)))
         changing = self._admin.spawn(self._changes())
+        admins = [self._admin.spawn(self._change_roles(n)) for n in range(self._scenario.admins)]
+        if admins:
+            writing += [self._admin.spawn(self._use_rights(name, ended)) for name in USERS]
         watching = self._admin.spawn(self._checker.follow(0.25, lambda: self._over))
         await self._faults()
         self._over = True
         self._world.heal()
-        await self._bounded(changing, "a change does not end")
+        await self._bounded(asyncio.gather(changing, *admins), "a change does not end")
         ended.set()
         await self._bounded(asyncio.gather(*writing), "writers do not end")
         await self._bounded(self._clean(conn), "what is left cannot be dropped")
         violations = await self._bounded(watching, "the continuous check does not end")
         violations += await self._bounded(self._checker.versions(), "the last check does not end")
         violations += await self._bounded(self._judge_rows(conn), "rows cannot be read")
-        edges = [(ts, version) for version, ts in await self._edges()]
+        schemas = await self._schemas()
+        edges = sorted((ts, schema.version) for ts, schema in schemas)
+        if admins:
+            violations += self._roles.judge([found for found in schemas if found[0] > self._prepared_ts])
         require([*violations, *self._versions.check(edges)])
         return ChangeStats(
             self._made,
@@ -279,6 +314,10 @@ class _Play:
             self._versions.fenced,
             self._versions.behind(edges),
             self._checker.looked,
+            self._roles.made,
+            sum(schema.elements_since > 0 for _, schema in schemas),
+            len(self._roles.commits),
+            self._roles.slowest_s,
         )
 
     async def _bounded(self, work: Any, what: str) -> Any:
@@ -288,11 +327,9 @@ class _Play:
             raise SimulationError(f"{PROGRESS_S:g} s after the last fault was healed, {what}")
         return task.result()
 
-    async def _edges(self) -> list[tuple[int, int]]:
-        found = []
-        for ts in await self._checker.edges():
-            found.append(((await self._store.schemas_at(ts))["default"].version, ts))
-        return sorted(found)
+    async def _schemas(self) -> list[tuple[int, Schema]]:
+        """Return every version of the schema and when it was written, ascending."""
+        return [(ts, (await self._store.schemas_at(ts))["default"]) for ts in await self._checker.edges()]
 
     # ------------------------------------------------------------------ users
 
@@ -318,7 +355,44 @@ class _Play:
         for writer in self._writers:
             writer.pause_s = self._scenario.write_pause_ms / 1_000
             await writer.begin(conn)
+        if self._scenario.admins:
+            for statement in PREPARED:
+                await conn.execute(statement)
+            await self._require_passwords()
+            conn = await self._login(ADMIN)
+        self._roles.start()
+        self._prepared_ts = self._world.true_ts()
         return conn
+
+    async def _require_passwords(self) -> None:
+        """Start all f1servers again, which want people to log in from now on."""
+        self._nodes.authentication = "password"
+        for name in self._nodes.names:
+            self._world.crash(name)
+            self._world.restart(name)
+        while any(n not in self._nodes.processes or not self._nodes.processes[n].doors for n in self._nodes.names):
+            await asyncio.sleep(0.05)
+        await self._nodes.ready()
+
+    async def _login(self, user: str, hosts: str = "") -> f1.aio.Connection:
+        """Connect to some servers, as a role if that has to be said. It may take a while."""
+        who = {"user": user, "password": PASSWORD} if self._nodes.authentication == "password" else {}
+        while True:
+            try:
+                return await self._nodes.connect(self._admin, hosts=hosts, autocommit=True, **who)
+            except F1Error:
+                await asyncio.sleep(0.2)
+
+    async def _change_roles(self, number: int) -> None:
+        conn = await self._login(ADMIN)
+        await self._roles.admin(number, self._scenario.admins, conn, lambda: self._over)
+        await conn.close()
+
+    async def _use_rights(self, name: str, ended: asyncio.Event) -> None:
+        async def connect(user: str, number: int) -> f1.aio.Connection:
+            return await self._login(user, self._nodes.host(self._nodes.names[number]))
+
+        await self._roles.user(name, connect, len(self._nodes.names), ended)
 
     async def _write(self, number: int, ended: asyncio.Event) -> None:
         conn = await self._connect(number)
@@ -326,18 +400,13 @@ class _Play:
         await conn.close()
 
     async def _connect(self, number: int) -> f1.aio.Connection:
-        host = self._nodes.host(self._nodes.names[number])
-        while True:
-            try:
-                return await self._nodes.connect(self._admin, hosts=host, autocommit=True)
-            except F1Error:
-                await asyncio.sleep(0.2)
+        return await self._login(ADMIN, self._nodes.host(self._nodes.names[number]))
 
     # ------------------------------------------------------------------ changes
 
     async def _changes(self) -> None:
         rng = self._scenario.rng("changes")
-        conn = await self._nodes.connect(self._admin, autocommit=True)
+        conn = await self._login(MAKER)
         names = self._scenario.kinds or tuple(CASES)
         while not self._over:
             case = CASES[rng.choice(names)]

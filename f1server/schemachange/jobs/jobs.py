@@ -12,7 +12,7 @@ process that runs the change).
 """
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -21,10 +21,10 @@ from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.catalog.store import SYSTEM_TABLE, StorageClient
-from spanstore.client import ExpectVersion, KeyRange, Write
+from spanstore.client import ExpectVersion, KeyRange, Version, Write
 from spanstore.client.values import Precondition
 
-__all__ = ["ENDED", "Job", "JobRow", "JobState", "JobStore", "Order", "job_key"]
+__all__ = ["ENDED", "Job", "JobRow", "JobState", "JobStore", "Order", "encode_job", "job_key", "log_key", "with_ended"]
 
 OWNER_LEASE_US = 6_000_000
 _KEPT = 100
@@ -58,13 +58,15 @@ class Order(StrEnum):
 class Job(msgspec.Struct, frozen=True, array_like=True):
     """One change. ``base`` and ``goal`` are stored schemas; ``what`` is for people. Times are microseconds.
 
-    ``reorganised``: the version of the schema under which the work on data is done. ``no_return``: data of dropped
+    ``reorganised``: the version of the elements under which the work on data is done. ``no_return``: data of dropped
     elements may be gone, so that it only goes on. ``step`` says what it does or waits for, ``rows`` how many rows it
     has worked on under the current version, ``bytes`` how many those have. ``rows_total`` is an estimate of how many
     there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
     versions, as they are planned, is the one that it is at; 0 of 0 while it goes back. ``worked_rows`` were worked on
     in ``worked_ms``, under all versions: so fast is a change on these machines. ``back``: it was going back when it was
     paused. ``change_id``: the name that the client gave it who asked for it, by which others can be asked how it ended.
+    ``owned_ts``: when its owner last wrote the row, if others have since; 0: it was the last. ``joint``: its owner
+    knows that others may write roles into ``base`` and ``goal``; owners of older builds do not.
     """
 
     number: int
@@ -93,6 +95,12 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     worked_ms: int = 0
     back: bool = False
     change_id: builtins.bytes = b""
+    owned_ts: int = 0
+    joint: bool = False
+
+    def same_ends(self, other: "Job") -> bool:
+        """Tell whether both lead from the same schema to the same one."""
+        return (self.base, self.goal) == (other.base, other.goal)
 
     @property
     def ended(self) -> bool:
@@ -117,9 +125,14 @@ class JobRow(msgspec.Struct, frozen=True):
         """What a commit of the owner expects."""
         return ExpectVersion(job_key(self.job.database), self.ts)
 
+    @property
+    def owned_ts(self) -> int:
+        """When its owner last wrote the row."""
+        return self.job.owned_ts or self.ts
+
     def is_left(self, now_earliest: int) -> bool:
         """Tell whether its owner is gone, as far as the clock can tell."""
-        return not self.job.owner or now_earliest > self.ts + OWNER_LEASE_US
+        return not self.job.owner or now_earliest > self.owned_ts + OWNER_LEASE_US
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -131,7 +144,8 @@ def job_key(database: str) -> bytes:
     return tuples.encode((SYSTEM_TABLE, "schema_job", database))
 
 
-def _log_key(database: str, number: int) -> bytes:
+def log_key(database: str, number: int) -> bytes:
+    """Return the key of the row of a change that has ended."""
     return tuples.encode((SYSTEM_TABLE, "schema_job_log", database, number))
 
 
@@ -143,6 +157,37 @@ def _range_of(*elements: str) -> KeyRange:
 def encode_job(job: Job) -> bytes:
     """Return the value of a job's row."""
     return _ENCODER.encode(job)
+
+
+def _row_of(version: Version | None) -> JobRow | None:
+    return None if version is None or version.value is None else JobRow(_decode(version.value), version.ts)
+
+
+def with_ended(
+    row: JobRow, job: Job, ended: Callable[[int], Job], log: Sequence[Job]
+) -> tuple[Sequence[Write], Sequence[Precondition]]:
+    """Return what a commit writes and expects that changes a running job and logs one that has ended beside it.
+
+    ``ended`` makes the latter, whose number it is given.
+    """
+    other = ended(_number_after(log, row))
+    kept = msgspec.structs.replace(job, owned_ts=row.owned_ts)
+    writes = [Write(job_key(job.database), encode_job(kept)), *_logged(other, log)]
+    return writes, [row.unchanged, ExpectVersion(log_key(other.database, other.number), 0)]
+
+
+def _number_after(log: Sequence[Job], running: JobRow | None) -> int:
+    numbers = [job.number for job in log] + ([running.job.number] if running else [])
+    return max(numbers, default=0) + 1
+
+
+def _logged(job: Job, log: Sequence[Job]) -> list[Write]:
+    """Return what puts a change that has ended into the log, from which those go that ended first."""
+    old = sorted(log, key=lambda other: (other.ended_ts, other.number))[:-_KEPT]
+    return [
+        Write(log_key(job.database, job.number), encode_job(job)),
+        *(Write(log_key(job.database, gone.number), None) for gone in old),
+    ]
 
 
 def _decode(data: bytes) -> Job:
@@ -161,10 +206,7 @@ class JobStore:
 
     async def running(self, database: str) -> JobRow | None:
         """Return the change of a database that has not ended, if there is one."""
-        version = (await self._client.read([job_key(database)])).versions[0]
-        if version is None or version.value is None:
-            return None
-        return JobRow(_decode(version.value), version.ts)
+        return _row_of((await self._client.read([job_key(database)])).versions[0])
 
     async def all_running(self) -> list[JobRow]:
         """Return the changes of all databases that have not ended."""
@@ -173,7 +215,7 @@ class JobStore:
 
     async def ended(self, database: str, number: int) -> Job | None:
         """Return a change that has ended."""
-        version = (await self._client.read([_log_key(database, number)])).versions[0]
+        version = (await self._client.read([log_key(database, number)])).versions[0]
         return None if version is None or version.value is None else _decode(version.value)
 
     async def log(self, database: str) -> list[Job]:
@@ -184,8 +226,7 @@ class JobStore:
     async def next_number(self, database: str) -> int:
         """Return a number above those of all changes of a database."""
         running = await self.running(database)
-        numbers = [job.number for job in await self.log(database)] + ([running.job.number] if running else [])
-        return max(numbers, default=0) + 1
+        return _number_after(await self.log(database), running)
 
     async def put(self, row: JobRow, job: Job) -> JobRow:
         """Write a job anew. Raises ABORTED if the row is not as it was read; an ambiguous end is looked up."""
@@ -204,13 +245,13 @@ class JobStore:
 
     async def end(self, row: JobRow, job: Job) -> None:
         """Move a job that has ended to the log. Raises as :meth:`put`."""
-        old = (await self.log(job.database))[:-_KEPT]
-        writes = [
-            Write(job_key(job.database), None),
-            Write(_log_key(job.database, job.number), encode_job(job)),
-            *(Write(_log_key(job.database, gone.number), None) for gone in old),
-        ]
+        writes = [Write(job_key(job.database), None), *_logged(job, await self.log(job.database))]
         await self._client.commit(writes, [row.unchanged])
+
+    async def running_and_log(self, database: str) -> tuple[JobRow | None, list[Job]]:
+        """Return both by one read: the sooner a commit that expects the row follows, the rarer its owner is first."""
+        found = await self._client.read([job_key(database)], [_range_of("schema_job_log", database)])
+        return _row_of(found.versions[0]), [_decode(row.value) for row in found.ranges[0]]
 
     async def change(self, database: str, number: int, edit: Callable[[Job], Job]) -> Job:
         """Change the row of a running job, whoever owns it. Raises NOT_FOUND, what ``edit`` raises, ABORTED."""
@@ -221,7 +262,7 @@ class JobStore:
                 state = "is not known" if ended is None else f"has ended: it is {ended.state}"
                 raise F1Error(Code.NOT_FOUND, f"schema change {number} of {database} {state}")
             try:
-                return (await self.put(row, edit(row.job))).job
+                return (await self.put(row, msgspec.structs.replace(edit(row.job), owned_ts=row.owned_ts))).job
             except F1Error as error:
                 if error.code is not Code.ABORTED:
                     raise

@@ -11,7 +11,7 @@ from f1common.errors import Code, F1Error
 from f1server.schemachange.jobs.jobs import OWNER_LEASE_US, Job, JobRow, JobState, JobStore, Order
 from spanstore.client.values import Precondition
 
-__all__ = ["GaveUp", "Lost", "Owner", "Paused", "Turned"]
+__all__ = ["GaveUp", "Lost", "Outdated", "Owner", "Paused", "Turned"]
 
 LOG = logging.getLogger(__name__)
 
@@ -28,6 +28,10 @@ class Paused(Exception):
 
 class Turned(Exception):
     """The job goes back now."""
+
+
+class Outdated(Exception):
+    """Roles were changed meanwhile: what was planned before counts no more."""
 
 
 class GaveUp(Exception):
@@ -67,7 +71,8 @@ class Owner:
             while True:
                 if answers is not None and self.row.job.order is not answers:
                     raise _Overruled
-                job = replace(self.row.job, step=self.step, **self._place(), **self._work(), **changes)
+                told = {"step": self.step, "owned_ts": 0, "joint": True, **self._place(), **self._work()}
+                job = replace(self.row.job, **told, **changes)
                 try:
                     self.row = await self._jobs.put(self.row, job)
                     return
@@ -93,10 +98,21 @@ class Owner:
             raise Lost
         self.row = found
 
-    async def fence(self) -> Precondition:
-        """Return what a version of the schema that is written for this job must expect. Raises Lost."""
+    async def look(self) -> Job:
+        """Return the job as its row says it now. Raises Lost."""
         async with self._lock:
             await self._read()
+            return self.job
+
+    async def fence(self, planned: Job) -> Precondition:
+        """Return what a version of the schema that is written for this job must expect.
+
+        Raises Lost, and Outdated if it leads elsewhere than it did when that version was planned.
+        """
+        async with self._lock:
+            await self._read()
+            if not self.job.same_ends(planned):
+                raise Outdated
             return self.row.unchanged
 
     async def beat(self) -> None:

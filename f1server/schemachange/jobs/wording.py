@@ -30,11 +30,15 @@ def awaited_of(behind: Sequence[LeaseRow], version: int) -> str:
     return ", ".join(f"{server} (its lease ends {end:%H:%M:%S} UTC)" for server, end in ends)
 
 
-def refuse_behind_paused(job: Job) -> None:
-    """Refuse to wait for a change that nobody carries on. Raises FAILED_PRECONDITION."""
+def refuse_behind_paused(job: Job, why: F1Error | None = None) -> None:
+    """Refuse to wait for a change that nobody carries on. Raises FAILED_PRECONDITION.
+
+    ``why``: what stands against the statement as long as the change is paused, and perhaps afterwards.
+    """
     if job.state is JobState.PAUSED:
+        now = f"{why.message}, as long as " if why is not None else ""
         raise F1Error(
             Code.FAILED_PRECONDITION,
-            f"schema change {job.number} of {job.database} is paused, and the next one would wait for it: "
+            f"{now}schema change {job.number} of {job.database} is paused, and the next one would wait for it: "
             f"`f1 schema resume {job.number}`, or `f1 schema cancel {job.number}`, then try again",
         )

@@ -173,7 +173,7 @@ def advance(schema: Schema, edits: tuple[Edit, ...]) -> Schema:
     """
     for edit in edits:
         schema = _apply(schema, edit)
-    return replace(schema, version=schema.version + 1, commit_ts=0)
+    return replace(schema, version=schema.version + 1, commit_ts=0, elements_since=0)
 
 
 def _apply(schema: Schema, edit: Edit) -> Schema:

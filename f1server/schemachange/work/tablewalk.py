@@ -190,7 +190,9 @@ class TableWalks:
         pin = f"schema-{schema.database}-{watch.job}-{noted.pinned[0]}-{noted.pinned[1]}"
         borders = (parts[0].start, *(part.end for part in parts))
         rows = tuple(part.rows for part in parts)
-        fresh = WalkState(watch.job, schema.version, what, snapshot or now, pin, borders, rows, bytes(len(parts)))
+        fresh = WalkState(
+            watch.job, schema.elements_version, what, snapshot or now, pin, borders, rows, bytes(len(parts))
+        )
         state = await self._store.begin(schema.database, noted.place, fresh)
         if snapshot and state.snapshot != snapshot:
             # What an owner before has added up is of a snapshot that was lost since.

@@ -31,7 +31,7 @@ verify entries, 4 to delete rows and entries, 5 to add up the entries of rows, 6
 
 
 class WalkState(msgspec.Struct, frozen=True, array_like=True):
-    """A walk for change ``job`` under ``version`` of the schema, as of ``snapshot``, which a pin keeps readable.
+    """A walk for change ``job`` under ``version`` of the elements, as of ``snapshot``, which a pin keeps readable.
 
     ``what`` is a checksum of the work. Partition i goes from border i to i + 1 and has about ``rows[i]`` rows; in
     ``done`` its byte is 1 if it is done. ``rows_done`` and ``bytes_done`` are those of the partitions that are done,

@@ -2,13 +2,15 @@
 
 A slave has no lease of its own. It is told until when it may commit, and told again as the lease is renewed; each of
 its commits carries that as its fence. While it works the version of the schema counts as in use here, so that whoever
-writes the next one waits for it; if the stream breaks, until the end of the lease that the slave was told of. So when
-this server is gone, or another one owns the change, nothing that a slave still does comes too late to be right.
+writes the next one waits for it, unless that has other roles and nothing else; if the stream breaks, until the end of
+the lease that the slave was told of. So when this server is gone, or another one owns the change, nothing that a slave
+still does comes too late to be right.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any
 
 import grpc.aio
@@ -41,19 +43,65 @@ _LANES_OF_SLAVE = 2
 
 
 @asynccontextmanager
-async def _leased(leases: SchemaLeases, schema: Schema) -> AsyncGenerator[Leased, None]:
-    """Use ``schema`` for a while. Raises ABORTED if this server uses another version."""
-    async with leases.use(schema.database) as leased:
-        if leased.schema.version != schema.version:
-            raise F1Error(Code.ABORTED, f"the schema has version {leased.schema.version} by now", retryable=True)
-        yield leased
-
-
-@asynccontextmanager
 async def leased_fence(leases: SchemaLeases, schema: Schema) -> AsyncGenerator[Callable[[], int], None]:
-    """Let a commit happen not later than this server may use ``schema``. Raises ABORTED as :func:`_leased`."""
-    async with _leased(leases, schema) as leased:
+    """Let a commit happen not later than this server may use ``schema``, or one that differs in roles only.
+
+    Raises ABORTED if it uses another version.
+    """
+    async with leases.use(schema.database) as leased:
+        _check_same(leased, schema)
         yield leased.deadline
+
+
+def _check_same(leased: Leased, schema: Schema) -> None:
+    if leased.schema.elements_version != schema.elements_version:
+        raise F1Error(Code.ABORTED, f"the schema has version {leased.schema.version} by now", retryable=True)
+
+
+class _Hold:
+    """The hold on a schema of a walk that takes long: when roles have changed, it goes on under the newer version.
+
+    What it commits is the same under both, so that nobody has to wait until it is over.
+    """
+
+    def __init__(self, leases: SchemaLeases, schema: Schema) -> None:
+        self._leases = leases
+        self._schema = schema
+        self._use = leases.use(schema.database)
+
+    async def __aenter__(self) -> "_Hold":
+        """Begin. Raises ABORTED as :func:`leased_fence`."""
+        self._leased = await self._use.__aenter__()
+        try:
+            _check_same(self._leased, self._schema)
+        except F1Error as error:
+            await self._use.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End, as :class:`f1server.catalog.leases.Use` does."""
+        await self._use.__aexit__(kind, error, trace)
+
+    def deadline(self) -> int:
+        """Return until when commits are allowed, as it is known."""
+        return self._leased.deadline()
+
+    async def extended(self) -> int:
+        """Return the same, under the version that this server uses by now if that differs in roles only."""
+        told, use = self.deadline(), self._leases.use(self._schema.database)
+        try:
+            newer = await use.__aenter__()
+        except F1Error:
+            return told  # there is no lease to be had, so it stays with what was told
+        other = newer.schema.version != self._leased.schema.version
+        same_work = newer.schema.elements_version == self._schema.elements_version
+        if other and same_work and newer.lease_end >= told:
+            self._use, self._leased, use = use, newer, self._use
+        await use.__aexit__(None, None, None)
+        return self.deadline()
 
 
 class Here:
@@ -104,9 +152,9 @@ class AtSlave:
             return await self._here.work(walk, tell)
 
     async def _ask(self, walk: Walk, tell: Tell) -> Sums:
-        async with _leased(self._leases, walk.schema) as leased:
+        async with _Hold(self._leases, walk.schema) as hold:
             call = self._open_call()
-            extending = asyncio.create_task(self._write(call, walk, leased), name="fence of a walk")
+            extending = asyncio.create_task(self._write(call, walk, hold), name="fence of a walk")
             try:
                 return await self._read(call, tell)
             except grpc.aio.AioRpcError as error:
@@ -120,14 +168,14 @@ class AtSlave:
                 call.cancel()
                 await asyncio.gather(extending, return_exceptions=True)
 
-    async def _write(self, call: Any, walk: Walk, leased: Leased) -> None:
+    async def _write(self, call: Any, walk: Walk, hold: _Hold) -> None:
         """Say what there is to do, and then again and again until when commits are allowed."""
-        told = leased.deadline()
+        told = hold.deadline()
         options = self._options(walk.table_rows)
         await call.write(pb.ReorganiseRequest(start=walk_to_pb(walk, options, told, _version_for(walk))))
         while True:
             await asyncio.sleep(_EXTEND_S)
-            fence_ts = leased.deadline()
+            fence_ts = await hold.extended()
             if fence_ts != told:
                 told = fence_ts
                 await call.write(pb.ReorganiseRequest(fence_ts=told))

@@ -202,3 +202,25 @@ def test_an_order_that_comes_while_another_is_obeyed_is_obeyed_too(monkeypatch):
         await refused(Code.CANCELLED, task)
 
     sim(main)
+
+
+def test_changes_that_begin_at_once_have_numbers_of_their_own(monkeypatch):
+    """One is begun and ended by another server between the look for a number and the first write."""
+
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        next_number, numbers = a.jobs.next_number, []
+
+        async def slowly(database):
+            numbers.append(await next_number(database))
+            if len(numbers) == 1:
+                await b.ddl("CREATE TABLE other (a INT64)")
+            return numbers[-1]
+
+        monkeypatch.setattr(a.jobs, "next_number", slowly)
+        await a.ddl("CREATE TABLE t (a INT64)")
+        listed = [(job.number, job.what) for job in await b.changes.listed("default")]
+        assert listed == [(1, "CREATE TABLE other"), (2, "CREATE TABLE t")]
+        assert numbers == [1, 2]
+
+    sim(main)
