@@ -40,7 +40,8 @@ def test_seeds_run_once_and_more_of_them_run_only_the_rest(tmp_path: Path, capsy
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     assert path.read_text().startswith(before)
     assert [entry["seed"] for entry in lines] == [7, 8, 9, 10, 11]
-    assert all(entry["outcome"] == PASSED and entry["simulated_s"] > 1 and entry["cpu_s"] > 0 for entry in lines)
+    assert all(entry["outcome"] == PASSED and entry["simulated_s"] > 1 for entry in lines)
+    assert sum(entry["cpu_s"] for entry in lines) > 0  # one alone may take less than the clock tells
     (total,) = json.loads(capsys.readouterr().out)["totals"]
     assert (total["seeds"], total["failed"], total["current"]) == (5, 0, True)
 
