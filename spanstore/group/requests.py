@@ -78,6 +78,12 @@ class TxnWork:
     term: int = 0
     deadline: int = 0
     above: int = 0
+    tested: tuple[Span, ...] = field(init=False, repr=False, compare=False)
+    """What the preconditions look at, worked out once: it is asked for on every step of a commit's way."""
+
+    def __post_init__(self) -> None:
+        tested = tuple(span for test in self.preconditions for span in spans_of(test))
+        object.__setattr__(self, "tested", tested)
 
     def wanted(self) -> list[tuple[Span, LockMode]]:
         """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
@@ -85,8 +91,7 @@ class TxnWork:
         if not self.preconditions:
             return wanted
         written = {write.key for write in self.writes if write.key_offset < 0}
-        tested = [span for p in self.preconditions for span in spans_of(p)]
-        return wanted + [(s, LockMode.SHARED) for s in tested if s.end is not None or s.start not in written]
+        return wanted + [(s, LockMode.SHARED) for s in self.tested if s.end is not None or s.start not in written]
 
 
 def lock_of_write(write: Write) -> tuple[Span, LockMode]:

@@ -22,9 +22,7 @@ def validate_txn(txn: TxnRef) -> None:
 def size_of(work: TxnWork) -> int:
     """Return how many bytes the keys and values have that a transaction's share writes, tests and has locked."""
     locked = sum(len(span.start) + len(span.end or b"") for span, _ in work.held)
-    tested = sum(
-        len(span.start) + len(span.end or b"") for test in work.preconditions for span in outcomes.spans_of(test)
-    )
+    tested = sum(len(span.start) + len(span.end or b"") for span in work.tested)
     return sum(len(write.key) + len(write.value or b"") for write in work.writes) + locked + tested
 
 
@@ -41,9 +39,8 @@ def validate_work(request: Commit | Prepare, max_bytes: int) -> None:
             "(storage.txn_max_bytes): commit it in parts",
             details={"limit": str(max_bytes)},
         )
-    for test in work.preconditions:
-        for span in outcomes.spans_of(test):
-            check_span(span)
+    for span in work.tested:
+        check_span(span)
     bare = not any(isinstance(test, outcomes.NoNewer) for test in work.preconditions)
     for write in work.writes:
         if write.key_offset >= 0 and not bare:
