@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from f1.metadata import Column, Metadata
 from f1.values import ARROW_TYPES, to_cell
+from f1common.encoding.columns import MOST_CELLS, MOST_ROWS
 from f1common.encoding.row import encode_row
 from f1common.encoding.values import Date, Timestamp
 from f1common.errors import F1Error
@@ -82,7 +83,9 @@ def new_rows(metadata: Metadata, name: str, rows: Sequence[Mapping[str, Any]]) -
     Then they go one by one, and whatever is wrong with them is found there. Raises F1Error NOT_FOUND.
     """
     names = rows[0].keys()
-    if not names or any(row.keys() != names for row in rows):
+    if not names or len(rows) > MOST_ROWS or len(rows) * len(names) > MOST_CELLS:
+        return None
+    if any(row.keys() != names for row in rows):
         return None
     table = metadata.table(name)
     columns = [table.column(column) for column in names]

@@ -18,11 +18,18 @@ from f1common.encoding.row import COMMIT_TS_WIDTH, EXT_DATE, EXT_NUMERIC, EXT_TI
 from f1common.encoding.values import DATE_MAX, DATE_MIN, NUMERIC_SCALE, TIMESTAMP_MAX, TIMESTAMP_MIN
 from f1common.errors import Code, F1Error
 
-__all__ = ["join_rows", "pieces_of", "units_of"]
+__all__ = ["MOST_CELLS", "MOST_ROWS", "join_rows", "pieces_of", "units_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
 _FIX_MAP = 16
+_DECIMAL = 16
+"""Bytes of a decimal128."""
+
+MOST_ROWS = 1 << 18
+"""Rows that one insert sends by columns at most: a server plans them at one go, and serves nobody else meanwhile."""
+MOST_CELLS = 1 << 23
+"""Rows times columns of such an insert, at most: cells of NULL and BOOL take a bit or two, until they are looked at."""
 
 
 def pieces_of(column: int, array: pa.Array, scale: int = NUMERIC_SCALE) -> list[bytes]:
@@ -65,12 +72,17 @@ def join_rows(columns: Sequence[Sequence[bytes]], rows: int) -> list[bytes]:
 
 
 def units_of(array: pa.Array, scale: int) -> list[int | None]:
-    """Return decimals as integers, in units of ``10**-scale``. Raises INVALID_ARGUMENT if one has more digits."""
+    """Return decimals as integers, in units of ``10**-scale``.
+
+    Raises INVALID_ARGUMENT if one has more digits after the point, OUT_OF_RANGE if it has more than 38 in all.
+    """
     try:
         exact = array.cast(pa.decimal128(38, scale))
     except pa.ArrowInvalid as error:
         raise F1Error(Code.INVALID_ARGUMENT, f"a NUMERIC has more than {scale} digits after the point") from error
-    words = memoryview(exact.buffers()[1]).cast("q")[2 * exact.offset : 2 * (exact.offset + len(exact))]
+    # A buffer may be longer than its values.
+    data = memoryview(exact.buffers()[1])[_DECIMAL * exact.offset : _DECIMAL * (exact.offset + len(exact))]
+    words = data.cast("q")
     low, high = words[::2].tolist(), words[1::2].tolist()
     # Two words in two's complement, the lower one first: where the upper one is only its sign, the lower one is all.
     units: list[int | None] = [
@@ -78,7 +90,10 @@ def units_of(array: pa.Array, scale: int) -> list[int | None]:
         for one, two in zip(low, high, strict=True)
     ]
     if exact.null_count:
-        return [one if valid else None for one, valid in zip(units, exact.is_valid().to_pylist(), strict=True)]
+        units = [one if valid else None for one, valid in zip(units, exact.is_valid().to_pylist(), strict=True)]
+    # Arrow takes the least number of 128 bits for one of 38 digits.
+    if -(1 << 127) in units:
+        raise F1Error(Code.OUT_OF_RANGE, "a NUMERIC has at most 38 digits")
     return units
 
 
