@@ -10,7 +10,7 @@ from f1.metadata import Column, Metadata
 from f1.values import ARROW_TYPES, to_cell
 from f1common.encoding.columns import MOST_CELLS, MOST_ROWS
 from f1common.encoding.row import encode_row
-from f1common.encoding.values import Date, Timestamp
+from f1common.encoding.values import TIMESTAMP_MAX, Date, Timestamp
 from f1common.errors import F1Error
 from f1common.pb import f1_pb2 as pb
 
@@ -89,7 +89,8 @@ def new_rows(metadata: Metadata, name: str, rows: Sequence[Mapping[str, Any]]) -
         return None
     table = metadata.table(name)
     columns = [table.column(column) for column in names]
-    if len({column.id for column in columns}) < len(columns):
+    given = {column.id for column in columns}
+    if len(given) < len(columns) or not {c.id for c in table.key if not (c.hidden or c.default_sql)} <= given:
         return None
     try:
         arrays = [_array(column, [row[key] for row in rows]) for column, key in zip(columns, names, strict=True)]
@@ -113,7 +114,8 @@ def _array(column: Column, values: list[Any]) -> pa.Array | None:
     if exact is Date:
         return pa.array([None if value is None else value.days for value in values], pa.int32()).cast(kind)
     if exact is Timestamp:
-        return pa.array([None if value is None else value.us for value in values], pa.int64()).cast(kind)
+        moments = [None if value is None else value.us for value in values]
+        return None if TIMESTAMP_MAX + 1 in moments else pa.array(moments, pa.int64()).cast(kind)
     return pa.array(values, kind)
 
 

@@ -120,13 +120,15 @@ def test_every_type_by_columns() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        {"C_NUMERIC": Decimal("1.5")},
-        {"C_PROTO": b""},
+        {"C_INT64": 1, "C_NUMERIC": Decimal("1.5")},
+        {"C_INT64": 1, "C_PROTO": b""},
         {"C_INT64": 2**63},
-        {"C_STRING": "\ud800"},
-        {"C_TIMESTAMP": datetime.datetime(2024, 1, 1)},  # noqa: DTZ001  that it has no zone is the point
-        {"C_STRING": object()},
+        {"C_INT64": 1, "C_STRING": "\ud800"},
+        {"C_INT64": 1, "C_TIMESTAMP": datetime.datetime(2024, 1, 1)},  # noqa: DTZ001  that it has no zone is the point
+        {"C_INT64": 1, "C_STRING": object()},
         {"C_INT64": 1, "c_int64": 2},
+        {"C_STRING": "a row without its key"},
+        {"C_INT64": 1, "C_TIMESTAMP": Timestamp(2**63 - 1)},
     ],
 )
 def test_what_needs_a_look_goes_one_by_one(row: dict[str, Any]) -> None:
