@@ -24,7 +24,7 @@ from f1server.rows.images import Effect, Image, Images, Prepared, describe_key, 
 from f1server.rows.keys import row_prefix, split_row_key
 from f1server.rows.layout import cascades, layout
 from f1server.rows.values import Row
-from f1server.rows.writes import LogicalWrite, WriteKind
+from f1server.rows.writes import LogicalWrite, WriteKind, of_write
 from spanstore.client import Version, Write
 
 CheckEvaluator = Callable[[Table, list[Row]], Sequence[tuple[int, str]]]
@@ -68,11 +68,11 @@ class WritePlanner:
         """Take the writes, with their defaults filled in (:func:`fill_defaults`).
 
         Raises what :func:`f1server.rows.images.prepare` raises: NOT_FOUND, INVALID_ARGUMENT, OUT_OF_RANGE,
-        KEY_TOO_LONG.
+        KEY_TOO_LONG; the detail ``write`` is the position of the one that is wrong.
         """
         self._schema = schema
         self._check_evaluator = check_evaluator
-        self._prepared = [prepare(schema, write) for write in writes]
+        self._prepared = [_prepared(schema, position, write) for position, write in enumerate(writes)]
         self._tables: dict[bytes, tuple[Table, tuple[object, ...]]] = {}
         self._rows: dict[bytes, Version | None] = {}
         self._ranges: dict[Range, Rows] = {}
@@ -271,3 +271,10 @@ class WritePlanner:
                     f"the row of {table.name} with {key} violates check {name}",
                     details={"table": table.name, "check": name, "key": key},
                 )
+
+
+def _prepared(schema: Schema, position: int, write: LogicalWrite) -> Prepared:
+    try:
+        return prepare(schema, write)
+    except F1Error as error:
+        raise of_write(position, error) from error

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from f1common.errors import F1Error
 from f1server.rows.values import Value
 
 
@@ -32,3 +33,12 @@ class LogicalWrite:
     must_exist: bool = False
     schema_version: int = 0
     defaults: Mapping[int, Value] = field(default_factory=dict)
+
+
+def of_write(position: int, error: F1Error) -> F1Error:
+    """Return an error that says in its detail ``write`` which of several writes is wrong.
+
+    Whoever sent them may know more of it than its values: a line of a file, say.
+    """
+    details = {**error.details, "write": str(position)}
+    return F1Error(error.code, error.message, retryable=error.retryable, ambiguous=error.ambiguous, details=details)

@@ -20,7 +20,7 @@ from f1server.rows.columns import RowWrites, plan_rows
 from f1server.rows.defaults import Evaluate, fill_defaults
 from f1server.rows.images import Effect
 from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
-from f1server.rows.writes import LogicalWrite, WriteKind
+from f1server.rows.writes import LogicalWrite, WriteKind, of_write
 from f1server.txn.readset import Conflict, ReadSetEntry, moved, validate
 from f1server.txn.together import ReadsTogether
 from f1server.txn.unlocked import InTheWay, Trust, foresee
@@ -176,7 +176,10 @@ class Committer:
         given = first.key if first.kind in (WriteKind.UPDATE, WriteKind.DELETE) else {**first.columns, **first.key}
         # A table that moves goes on naming its commits as before: one may be asked for under either form.
         wanted = table.anchor_column_ids or table.key_column_ids[: len(root.key_column_ids)]
-        row = coerce_row(schema, table, {i: given[i] for i in wanted if i in given})
+        try:
+            row = coerce_row(schema, table, {i: given[i] for i in wanted if i in given})
+        except F1Error as error:
+            raise of_write(0, error) from error
         whole = [row[i] for i in wanted if row.get(i) is not None]
         anchor = tuples.encode((anchor_id, *(whole if len(whole) == len(wanted) else ())))
         return CommitId(anchor, unique, created_ts)

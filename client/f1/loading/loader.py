@@ -146,7 +146,10 @@ class Loader:
         )
 
     def _row_of(self, error: F1Error, batch: Batch) -> int | None:
-        """Return the row that an error about a key is about, if one row has that key."""
+        """Return the row that an error is about: the one whose write it names, or the one that has its key."""
+        position = error.details.get("write", "")
+        if position.isdecimal() and int(position) < len(batch.rows):
+            return batch.rows[int(position)]
         shown = error.details.get("key", "")
         if error.details.get("table", "").lower() != self._table.name.lower() or not shown:
             return batch.rows[0] if len(batch.rows) == 1 else None

@@ -109,6 +109,27 @@ def test_what_is_wrong_with_a_row_is_told_and_none_is_inserted() -> None:
     run(body)
 
 
+def test_the_row_whose_values_are_wrong_is_named() -> None:
+    async def body(db: Database, plans: Plans) -> None:
+        conn = await db.at(0)
+        for column, value in (("Price", Decimal(10) ** 7), ("Id", None)):
+            rows = [{**row, column: value} if n == 30 else row for n, row in enumerate(roots(0))]
+            with pytest.raises(F1Error) as refused:
+                await conn.insert("R", rows)
+            assert refused.value.details["write"] == "30"
+        for position in (0, 30):
+            rows = [{**row, "Id": "a text" if n == position else row["Id"]} for n, row in enumerate(roots(0))]
+            with pytest.raises(F1Error) as refused:
+                await conn.insert("R", rows)
+            assert refused.value.details["write"] == str(position)
+        keys = [{"Id": 1, "K": "k" * (600 if n == 5 else 1) + str(n), "V": 0} for n in range(MANY)]
+        with pytest.raises(F1Error) as refused:
+            await conn.insert("C", keys)
+        assert (refused.value.code, refused.value.details["write"]) == (Code.KEY_TOO_LONG, "5")
+
+    run(body)
+
+
 def test_tables_with_more_to_do_take_rows_one_by_one() -> None:
     async def body(db: Database, plans: Plans) -> None:
         conn = await db.at(0)

@@ -203,6 +203,18 @@ def test_a_server_that_refuses_rows_is_believed(
     assert "column Balance cannot be that" in err
 
 
+def test_a_row_that_the_server_refuses_is_named_by_its_line(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = csv_file(tmp_path, "Id,Balance\n" + "".join(f"{100 - n},{n}\n" for n in range(50)))
+    # Rows are sent by their keys: the fourth is the fourth from the end of the file.
+    error = F1Error(Code.OUT_OF_RANGE, "column Balance holds less", details={"write": "3"})
+    cluster.set_fault(once(error, "insert_rows"))
+    code, _, err = load(cluster, capsys, path)
+    assert code == 1
+    assert "line 48: column Balance holds less" in err
+
+
 def test_an_unknown_outcome_is_told(cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fault(_: FakeServer, request: pb.Request) -> F1Error | None:
         kind = request.WhichOneof("body")
