@@ -31,6 +31,7 @@ from f1server.history.reading import batch_to_pb, history_span, read_batch, seen
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.columns import RowWrites, read_columns
 from f1server.rows.keys import decode_key, table_span
+from f1server.rows.writes import LogicalWrite
 from f1server.schemachange.executor import Applied, SchemaChanges
 from f1server.schemachange.jobs.jobs import Job, Order
 from f1server.schemachange.preview.planner import Files, SchemaPlanner
@@ -40,6 +41,7 @@ from f1server.txn import nosql
 from f1server.txn.committer import CommitRequest, Committer
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
+from f1server.txn.readset import ReadSetEntry
 from f1server.wire import (
     params_from_pb,
     read_set_from_pb,
@@ -247,27 +249,31 @@ class Frontend:
 
     async def commit(self, database: str, request: pb.Commit, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Commit the writes of an optimistic transaction."""
-        _check_name(request)
-        wanted = CommitRequest(
-            writes=writes_from_pb(request.writes),
-            read_set=read_set_from_pb(request.read_set),
-            read_ts=request.read_ts,
-            unique=request.commit_id,
-            created_ts=request.created_ts,
-            caller=caller,
-            priority_ts=request.priority_ts,
-        )
-        done = await self._committer.commit(database, wanted)
-        return pb.CommitReply(commit_ts=done.ts, rows_affected=done.rows_affected)
+        writes, read_set = writes_from_pb(request.writes), read_set_from_pb(request.read_set)
+        return await self._commit(database, request, caller, writes, read_set, request.read_ts)
 
     async def insert_rows(self, database: str, request: pb.InsertRows, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Insert rows that come by columns, in a transaction of their own."""
-        _check_name(request)
         batch = read_columns(request.table, request.arrow, request.schema_version)
+        return await self._commit(database, request, caller, RowWrites(batch))
+
+    async def _commit(
+        self,
+        database: str,
+        request: pb.Commit | pb.InsertRows,
+        caller: Caller,
+        writes: Sequence[LogicalWrite],
+        read_set: Sequence[ReadSetEntry] = (),
+        read_ts: int = 0,
+    ) -> pb.CommitReply:
+        """Commit under the name that the request has."""
+        if not 8 <= len(request.commit_id) <= 16:
+            raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
+        _check_timestamp(request.created_ts)
         wanted = CommitRequest(
-            writes=RowWrites(batch),
-            read_set=(),
-            read_ts=0,
+            writes=writes,
+            read_set=read_set,
+            read_ts=read_ts,
             unique=request.commit_id,
             created_ts=request.created_ts,
             caller=caller,
@@ -526,12 +532,6 @@ def _kind_of(txn: pb.TxnContext) -> str:
         raise F1Error(Code.INVALID_ARGUMENT, f"{txn.kind} is no kind of transaction; is the client newer?")
     _check_timestamp(txn.read_ts)
     return pb.TxnKind.Name(txn.kind)
-
-
-def _check_name(request: pb.Commit | pb.InsertRows) -> None:
-    if not 8 <= len(request.commit_id) <= 16:
-        raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
-    _check_timestamp(request.created_ts)
 
 
 def _check_timestamp(timestamp: int) -> None:

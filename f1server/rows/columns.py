@@ -11,6 +11,7 @@ planner, which takes the rows one by one (:class:`RowWrites`).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import overload
 
@@ -172,10 +173,11 @@ def _scale(column: Column) -> int:
 
 
 def _check_precision(column: Column, array: pa.Array) -> None:
-    if not (column.type.kind is Kind.NUMERIC and column.type.precision):
+    if not (column.type.kind is Kind.NUMERIC and column.type.precision) or array.null_count == len(array):
         return
-    limit = 10**column.type.precision
-    if any(units is not None and not -limit < units < limit for units in units_of(array, _scale(column))):
+    found = pc.min_max(array)
+    limit = Decimal(10) ** (column.type.precision - column.type.scale)
+    if not -limit < found["min"].as_py() <= found["max"].as_py() < limit:
         raise F1Error(Code.OUT_OF_RANGE, f"a value is out of range of {column.type.sql()}")
 
 
@@ -183,8 +185,10 @@ def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes
     """Plan. Raises F1Error for values that do not fit."""
     for column_id, array in batch.columns.items():
         _check_precision(table.by_id[column_id], array)
+        if column_id in table.key_column_ids and table.by_id[column_id].type.kind is Kind.NUMERIC:
+            units_of(array, _scale(table.by_id[column_id]))  # what has to be rounded is no key yet; see pieces_of
     keys = RowKeys(schema, table, batch.columns, batch.rows)
-    if keys.twice or len(keys.rows[keys.order[-1]]) > MAX_KEY_BYTES or max(map(len, keys.rows)) > MAX_KEY_BYTES:
+    if keys.twice or max(map(len, keys.rows)) > MAX_KEY_BYTES:
         return None
     ids = sorted(set(batch.columns) - set(table.key_column_ids))
     pieces = {i: pieces_of(i, batch.columns[i], _scale(table.by_id[i])) for i in ids}

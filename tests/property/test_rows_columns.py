@@ -198,3 +198,16 @@ def test_pieces_of_other_arrays_and_of_values_out_of_range_are_refused() -> None
     with pytest.raises(F1Error):
         pieces_of(-1, pa.array([1]))
     assert join_rows([], 2) == [encode_row({})] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "by_columns"), [("1.55", True), ("-999.99", True), ("1.555", False), ("1000", False)]
+)
+@pytest.mark.parametrize("in_key", [False, True])
+def test_numbers_that_do_not_fit_their_column_are_looked_at(value: str, by_columns: bool, in_key: bool) -> None:
+    columns = (Column(11, "Id", TYPES[25] if in_key else TYPES[21], not_null=True), Column(25, "N", TYPES[25]))
+    schema = Schema("db", version=5, tables=(Table(1, "T", 0, columns=columns, key_column_ids=(11,)),))
+    number = to_arrow(TYPES[25], [Decimal(value)])
+    arrays = {11: number if in_key else pa.array([1]), 25: to_arrow(TYPES[25], [None]) if in_key else number}
+    planned = plan_rows(schema, ColumnBatch("T", arrays, 1, 5), b"id")
+    assert (planned is not None) == (value in ("1.55", "-999.99"))

@@ -49,6 +49,8 @@ def test_a_part_that_fails_fails_the_run_and_the_others_run_on(
     run = Run(parts, options, 1, tmp_path)
     assert run.all() == 1
     assert run.codes == {"bad": 1, "good": 0}
+    (failure,) = run.failures
+    assert failure.startswith("bad          | FAILED test_bad.py::test_bad - assert 1 == 2")
     printed = capfd.readouterr().out
     assert "\nbad          | " in printed
     assert "assert 1 == 2" in printed
