@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from f1common.encoding import tuple as tuples
 from f1common.encoding.row import encode_row
 from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
@@ -18,7 +19,7 @@ from spanstore.group.holding import HOLDINGS
 from spanstore.mvcc.versions import put_version, scan_versions, version_key
 from spanstore.placement.holdings import Holdings, encode_holdings
 from spanstore.scan.cursor import ScanCursor, Step
-from spanstore.scan.plan import Column, ColumnType, Operator, Predicate, ScanPlan, Source
+from spanstore.scan.plan import Column, ColumnType, KeyShape, Operator, Predicate, ScanPlan, Source
 from spanstore.testing.mutations.garbage import scan_below_the_mark
 from tests.unit.scan.store import (
     GROUP,
@@ -59,6 +60,16 @@ def alive(versions: list[StoredVersion], wanted: ScanPlan) -> list[tuple[bytes, 
         for row, (ts, value) in sorted(newest.items())
         if start <= row < end and value is not None
     ]
+
+
+@given(histories, st.integers(1, 3), st.sampled_from([32, 512]))
+def test_rows_among_others_keep_their_own_timestamps_and_values(
+    versions: list[StoredVersion], count: int, items: int
+) -> None:
+    """Rows of tables above and below, which the scan passes over, stand between them."""
+    wanted = plan(shape=KeyShape(count))
+    expected = [row for row in alive(versions, wanted) if len(tuples.decode(row[0])) == count]
+    assert rows_of(steps_of(engine_with(versions), wanted, items=items)) == expected
 
 
 @pytest.mark.parametrize("timestamp", [1, 5, 12, 20, 40])
