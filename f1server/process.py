@@ -68,7 +68,7 @@ class F1Process:
         self.pool = SlavePool(
             config.cluster.master, server=config.server.name, clock=clock, channels=channels, rng=rng, metrics=metrics
         )
-        self._store = SchemaStore(self.client, clock, asyncio.sleep)
+        self._store = SchemaStore(self.client, clock, asyncio.sleep, self.client.group_of)
         self.leases = SchemaLeases(
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
         )

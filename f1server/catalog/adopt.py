@@ -1,12 +1,12 @@
 """The ids of elements that are described anew: what is the same keeps the id that it has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from f1server.catalog import rewrites
+from f1server.catalog.ids import NewId, index_id
 from f1server.catalog.schema import Check, Column, ElementState, ForeignKey, Index, LockColumn, Schema, Table
-from f1server.catalog.tables import NewId
 
 __all__ = ["adopt_ids"]
 
@@ -30,7 +30,7 @@ def adopt_ids(old: Schema, wanted: Schema, new_id: NewId) -> Schema:
         columns = {c.name.lower(): c.id for c in same.columns} if same else {}
         for column in table.columns:
             ids[column.id] = columns.get(column.name.lower()) or new_id()
-    tables = [_renumbered(table, by_name.get(table.name.lower()), ids, new_id) for table in order]
+    tables = [_renumbered(wanted, table, by_name.get(table.name.lower()), ids, new_id) for table in order]
     return replace(
         wanted,
         database=old.database,
@@ -40,7 +40,12 @@ def adopt_ids(old: Schema, wanted: Schema, new_id: NewId) -> Schema:
     )
 
 
-def _renumbered(table: Table, same: Table | None, ids: Mapping[int, int], new_id: NewId) -> Table:
+def _renumbered(wanted: Schema, table: Table, same: Table | None, ids: Mapping[int, int], new_id: NewId) -> Table:
+    root_id = ids[wanted.root(table).id]
+
+    def of_index(index: Index) -> int:
+        return index_id(new_id, root_id, local=index.local)
+
     columns = tuple(replace(column, id=ids[column.id]) for column in table.columns)
     known_columns = {c.id: c for c in same.columns} if same else {}
     columns = tuple(_in_state(column, known_columns.get(column.id)) for column in columns)
@@ -53,9 +58,9 @@ def _renumbered(table: Table, same: Table | None, ids: Mapping[int, int], new_id
         parent_id=ids[table.parent_id] if table.parent_id else 0,
         columns=columns,
         key_column_ids=tuple(ids[i] for i in table.key_column_ids),
-        indexes=tuple(_same_or_new(indexes, same.indexes if same else (), new_id)),
-        foreign_keys=tuple(_same_or_new(keys, same.foreign_keys if same else (), new_id)),
-        checks=tuple(_same_or_new(list(table.checks), same.checks if same else (), new_id)),
+        indexes=tuple(_same_or_new(indexes, same.indexes if same else (), of_index)),
+        foreign_keys=tuple(_same_or_new(keys, same.foreign_keys if same else (), lambda _: new_id())),
+        checks=tuple(_same_or_new(list(table.checks), same.checks if same else (), lambda _: new_id())),
         locks=tuple(_same_locks(locks, same.locks if same else (), new_id)),
     )
 
@@ -78,14 +83,16 @@ def _foreign_key_ids(key: ForeignKey, ids: Mapping[int, int]) -> ForeignKey:
     )
 
 
-def _same_or_new(wanted: Sequence[_Element], known: Sequence[_Element], new_id: NewId) -> list[_Element]:
+def _same_or_new(
+    wanted: Sequence[_Element], known: Sequence[_Element], id_of: Callable[[_Element], int]
+) -> list[_Element]:
     """Give each wanted element the id of the same known one, or a new id."""
     found: list[_Element] = []
     for element in wanted:
         # What was left behind half-built is dropped and built anew.
         ready = [k for k in known if k.state is ElementState.PUBLIC]
         same = next((k for k in ready if _definition(k) == _definition(element)), None)
-        found.append(same if same is not None else replace(element, id=new_id()))
+        found.append(same if same is not None else replace(element, id=id_of(element)))
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from f1common.errors import Code
 from f1common.scram import parse_verifier
+from f1server.catalog.ids import NewId
 from f1server.catalog.position import Position
 from f1server.catalog.roles import ALL, Role, merged, names_of, with_roles_above
 from f1server.catalog.rolestatements import (
@@ -18,7 +19,7 @@ from f1server.catalog.rolestatements import (
     RoleStatement,
 )
 from f1server.catalog.schema import Schema
-from f1server.catalog.tables import NewId, located
+from f1server.catalog.tables import located
 
 __all__ = ["alter_roles", "granted_tables", "with_creator", "with_roles_of", "with_stated_roles", "without_secrets"]
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from f1common.errors import Code
 from f1server.catalog import alter, protos, tables
 from f1server.catalog.alterroles import alter_roles
+from f1server.catalog.ids import NewId
 from f1server.catalog.schema import Schema, Table, View
 from f1server.catalog.statements import (
     AlterIndex,
@@ -26,7 +27,7 @@ from f1server.catalog.statements import (
     DropView,
     SchemaStatement,
 )
-from f1server.catalog.tables import NewId, check_new_name
+from f1server.catalog.tables import check_new_name
 from f1server.catalog.working import WorkingSchema
 
 __all__ = ["NewId", "compile_sources", "compile_statements"]

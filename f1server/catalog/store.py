@@ -37,9 +37,9 @@ from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1server.catalog.codec import decode_schema, encode_schema
+from f1server.catalog.ids import GroupOf, Ids, NewId
 from f1server.catalog.places import PLACES, SYSTEM_TABLE, database_key, lease_key, lease_range, schema_key
 from f1server.catalog.schema import Schema
-from f1server.catalog.tables import NewId
 from spanstore.client import CommitId, Decision, ExpectVersion, KeyRange, ReadResult, Version, Write
 from spanstore.client.values import Precondition
 
@@ -156,11 +156,12 @@ Beside = Callable[[Schema, Schema], Awaitable[tuple[Sequence[Write], Sequence[Pr
 class SchemaStore:
     """Reads and writes these rows."""
 
-    def __init__(self, client: StorageClient, clock: Clock, sleep: Sleep) -> None:
-        """Take the storage client, and how to wait."""
+    def __init__(self, client: StorageClient, clock: Clock, sleep: Sleep, group_of: GroupOf | None = None) -> None:
+        """Take the storage client, how to wait, and who knows where indexes lie (:class:`f1server.catalog.ids.Ids`)."""
         self._client = client
         self._clock = clock
         self._sleep = sleep
+        self._group_of = group_of
         self._past: dict[tuple[str, int], Schema] = {}
         """Schemas that snapshots have been read with, by database and commit timestamp."""
 
@@ -413,8 +414,8 @@ class SchemaStore:
             stored = found.stored
             if stored.database_ts == 0:
                 raise _no_database(database)
-            counter = _Counter(found.next_id)
-            write = make(stored.schema, counter.draw)
+            counter = Ids(found.next_id, self._group_of)
+            write = make(stored.schema, counter)
             if write is None:
                 return stored, 0
             writes = [write, Write(_NEXT_ID_KEY, encode_row({1: counter.next}))]
@@ -505,8 +506,8 @@ class SchemaStore:
         for attempt in range(_ATTEMPTS):
             found = await self._load(database)
             stored = found.stored
-            counter = _Counter(found.next_id)
-            made = change(found, counter.draw)
+            counter = Ids(found.next_id, self._group_of)
+            made = change(found, counter)
             if made is None:
                 return stored, False
             schema, exists = made
@@ -546,17 +547,6 @@ class SchemaStore:
                 raise
         decision = await self._client.outcome(commit_id, timeout_s=20.0)
         return decision.ts if decision.committed else 0
-
-
-class _Counter:
-    """Draws ids, which the commit that uses them makes good."""
-
-    def __init__(self, next_id: int) -> None:
-        self.next = next_id
-
-    def draw(self) -> int:
-        self.next += 1
-        return self.next - 1
 
 
 def _stored(database: str, schema_row: Version | None, database_row: Version | None) -> Stored:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from f1common.errors import Code, F1Error
 from f1server.catalog import expressions, protos
+from f1server.catalog.ids import NewId
 from f1server.catalog.schema import (
     Check,
     Column,
@@ -20,9 +21,6 @@ from f1server.catalog.schema import (
 )
 from f1server.catalog.statements import CheckDef, ColumnDef, CreateTable, ForeignKeyDef, LockDef, Position, UniqueDef
 from f1server.catalog.types import HIDDEN_KEY, RESERVED_PREFIX
-
-NewId = Callable[[], int]
-"""Draws an id that was never used in the cluster."""
 
 T = TypeVar("T")
 

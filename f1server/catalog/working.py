@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from f1common.errors import Code, F1Error
 from f1server.catalog import expressions, protos, tables
+from f1server.catalog.ids import NewId, index_id
 from f1server.catalog.schema import ForeignKey, Index, IndexPart, Kind, Schema, Table, View
 from f1server.catalog.statements import CreateIndex, ForeignKeyDef, IndexColumn, Position, UniqueDef
-from f1server.catalog.tables import NewId, check_new_name
+from f1server.catalog.tables import check_new_name
 
 MAX_INDEX_PARTS = 16
 
@@ -78,7 +79,7 @@ class WorkingSchema:
         )
         in_entry = {p.column_id for p in parts if not p.path} | set(table.key_column_ids)
         index = Index(
-            self.new_id(),
+            index_id(self.new_id, self.schema.root(table).id, local=statement.local),
             statement.name,
             parts,
             statement.unique,

@@ -26,13 +26,13 @@ from f1server.access.rights import EVERYBODY, Caller, rights_of
 from f1server.catalog.alterroles import with_creator
 from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_statements
+from f1server.catalog.ids import NewId
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
 from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, SchemaStore, Sleep, Stored
-from f1server.catalog.tables import NewId
 from f1server.schemachange.jobs.convergence import LONGEST_POLL_S, POLL_S, Nudge, converge
 from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned

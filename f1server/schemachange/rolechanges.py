@@ -17,10 +17,10 @@ from f1common.errors import Code, F1Error, check
 from f1server.catalog.alterroles import alter_roles
 from f1server.catalog.carriedroles import Clash, Made, carried, same_elements
 from f1server.catalog.codec import decode_schema, encode_schema
+from f1server.catalog.ids import NewId
 from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import Schema
 from f1server.catalog.store import SchemaStore
-from f1server.catalog.tables import NewId
 from f1server.schemachange.jobs.convergence import Converge
 from f1server.schemachange.jobs.jobs import Job, JobState, JobStore, with_ended
 from f1server.schemachange.jobs.ownership import Outdated

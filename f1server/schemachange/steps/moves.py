@@ -22,8 +22,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from f1common.errors import Code, F1Error
+from f1server.catalog.ids import NewId, index_id
 from f1server.catalog.schema import Column, ElementState, ForeignKey, Index, IndexPart, Schema, Table
-from f1server.catalog.tables import NewId, constraint_names, has_prefix_access
+from f1server.catalog.tables import constraint_names, has_prefix_access
 from f1server.schemachange.steps.edits import AddTable, Edit, ElementTo, Part, TableTo
 from f1server.schemachange.steps.states import Work
 
@@ -82,7 +83,7 @@ def mirrored(old: Schema, wanted: Schema, new_id: NewId) -> Schema:
     if len(pairs) > 1:
         reasons.append(f"{pairs[1][1].name} moves, too: move one table after the other")
     if not reasons:
-        mirror = _mirror(old, before, after, new_id)
+        mirror = _mirror(old, wanted, before, after, new_id)
         reasons += _unreachable(old, before, mirror)
     if reasons:
         text = f"{after.name} would get another parent or another primary key, and cannot be moved: "
@@ -95,14 +96,17 @@ def _differs(before: Table, after: Table) -> bool:
     return (before.parent_id, before.key_column_ids) != (after.parent_id, after.key_column_ids)
 
 
-def _mirror(old: Schema, before: Table, after: Table, new_id: NewId) -> Table:
+def _mirror(old: Schema, wanted: Schema, before: Table, after: Table, new_id: NewId) -> Table:
     root = old.root(before)
     own_anchor = before.key_column_ids[: len(root.key_column_ids)]
     table_id = new_id()
+    new_root = wanted.root(after).id if after.parent_id else table_id
     return replace(
         after,
         id=table_id,
-        indexes=tuple(replace(index, id=new_id(), readable_from=0) for index in after.indexes),
+        indexes=tuple(
+            replace(index, id=index_id(new_id, new_root, local=index.local), readable_from=0) for index in after.indexes
+        ),
         foreign_keys=before.foreign_keys,
         checks=before.checks,
         locks=before.locks,

@@ -7,11 +7,11 @@ from f1server.catalog import ddl
 from f1server.catalog.adopt import adopt_ids
 from f1server.catalog.alterroles import with_roles_of, with_stated_roles
 from f1server.catalog.compile import compile_sources
+from f1server.catalog.ids import NewId
 from f1server.catalog.renames import renamed, without_renames
 from f1server.catalog.rolestatements import RoleStatement
 from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DropDatabase, SchemaStatement
-from f1server.catalog.tables import NewId
 from f1server.schemachange.steps.moves import mirrored
 
 __all__ = ["FIRST_DRAFT_ID", "Sources"]

@@ -6,7 +6,8 @@ over the hours that a large table takes, so the figure at rest is taken again an
 is a short rest, at the end of which the figures are those of users alone. While they are slowed down by more than is
 allowed the rate is cut; while they are not it grows by a step. Where there are next to no users it grows fast, and
 nobody rests. Between its bounds the rate may be anything; the lower bound sees to it that every change ends: in some
-minutes, so that it is lower for tables with fewer rows.
+minutes, so that it is lower for tables with fewer rows. Work begins there, and goes back there when users come, since
+until the first rest nobody knows how they are served without it.
 
 Several workers rest at the same time, since rests are at certain times of a clock that they share: each would find the
 others' work in the figures otherwise.
@@ -29,8 +30,8 @@ _FEW = 5.0
 _CUT = 0.7
 _STEPS = 10
 """So many steps lead from the rate at the beginning to twice of it."""
-_IDLE_GROWTH = 1.5
-_UNHURRIED_S = 300.0
+_IDLE_GROWTH = 4.0
+_UNHURRIED_S = 330.0
 """How long a walk over a table may take that has to yield to users all the time."""
 _MOST_PATIENCE = 6.0
 """How much slower than a large table's the walk over a small one may be."""
@@ -44,8 +45,8 @@ _MEMORY = 0.5
 class ThrottleOptions:
     """``slowdown``: how much longer users may wait, 0.05 is 5 %; rates are rows a second that are written.
 
-    Work begins at ``min_rate``, with which an index on a million rows is filled and verified within ten minutes, and
-    never gets slower than ``least_rate`` (0: than ``min_rate``).
+    With ``min_rate`` an index on a million rows is filled and verified within ten minutes. Work begins at
+    ``least_rate`` (0: at ``min_rate``), and never gets slower.
     """
 
     slowdown: float = 0.05
@@ -124,13 +125,15 @@ class Throttle:
     _learnt: float = -1.0
 
     def __post_init__(self) -> None:
-        """Begin with what a large table needs."""
-        self.rate = self.rate or self.options.min_rate
+        """Begin at the lower bound."""
+        self.rate = self.rate or self.options.floor
 
     def adjust(self, options: ThrottleOptions) -> None:
-        """Go by other bounds from now on."""
+        """Go by other bounds from now on. Where the lower one was the rate, the new one is."""
         if options != self.options:
+            at_floor = self.rate <= self.options.floor
             self.options = options
+            self.rate = options.floor if at_floor else self.rate
             self._bound()
 
     def wait_s(self, rows: int, figures: Figures, now_s: float) -> float:
@@ -149,7 +152,7 @@ class Throttle:
 
     def _begin_again(self) -> None:
         """Forget what was found out: that was another change, at another time, with other users or none."""
-        self.rate = min(self.rate, self.options.min_rate)
+        self.rate = self.options.floor
         self._at_rest = _AtRest()
 
     def _working_rate(self) -> float:
@@ -175,7 +178,9 @@ class Throttle:
         slowdown = self._slowdown(figures)
         if figures.requests < _FEW:
             self.rate *= _IDLE_GROWTH
-        elif slowdown is None or slowdown > options.slowdown:
+        elif slowdown is None:
+            self.rate = options.floor
+        elif slowdown > options.slowdown:
             self.rate *= _CUT
         else:
             self.rate += options.min_rate / _STEPS

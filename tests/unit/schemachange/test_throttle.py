@@ -110,7 +110,7 @@ def test_the_bounds_are_shared_among_workers() -> None:
 def test_small_tables_are_left_more_time() -> None:
     base = ThrottleOptions(0.05, 3_000, 50_000)
     assert base.floor == base.over(0).floor == base.over(1_000_000).floor == base.over(10**9).floor == 3_000
-    assert base.over(300_000).floor == 1_000
+    assert base.over(330_000).floor == 1_000
     assert base.over(1_000).floor == base.over(1).floor == 500
     for rows in (1, 200_000, 10**7):
         shared = base.over(rows).shared(4)
@@ -118,14 +118,33 @@ def test_small_tables_are_left_more_time() -> None:
         assert (shared.min_rate, shared.max_rate) == (750, 12_500)
 
 
-def test_a_small_table_yields_more_to_users_and_begins_as_fast() -> None:
-    """Users suffer whatever is done: it goes down to what a table of this size needs."""
+def test_a_small_table_yields_to_users_from_the_beginning() -> None:
+    """Users suffer whatever is done: it begins with what a table of this size needs, and stays there."""
     plant = Plant(linear(0.05 / 50))
-    throttle = Throttle(OPTIONS.over(90_000))
-    assert throttle.rate == OPTIONS.min_rate
-    plant.run(throttle, 60)
+    throttle = Throttle(OPTIONS)
+    throttle.adjust(OPTIONS.over(99_000))
+    assert throttle.rate == 300
+    assert plant.run(throttle, 15) < 1.2 * 300
     rate = plant.run(throttle, 230)
     assert 0.9 * 300 < rate < 1.2 * 300
+
+
+def test_what_was_found_out_is_kept_when_the_workers_become_fewer() -> None:
+    plant = Plant(linear(0.05 / 8_000), users=0.0)
+    throttle = Throttle(OPTIONS.shared(2))
+    plant.run(throttle, 20)
+    throttle.adjust(OPTIONS)
+    assert throttle.rate == OPTIONS.max_rate / 2
+
+
+def test_when_users_come_it_goes_back_to_the_floor_until_it_knows_how_they_are_served_without_it() -> None:
+    plant = Plant(linear(0.05 / 50), users=0.0)
+    throttle = Throttle(OPTIONS.over(99_000))
+    plant.run(throttle, 20)
+    assert throttle.rate == OPTIONS.max_rate
+    plant.users = 1.0
+    plant.run(throttle, 3)
+    assert throttle.rate == 300
 
 
 def test_the_next_change_does_not_begin_as_fast_as_the_last_one_ended() -> None:
@@ -135,4 +154,4 @@ def test_the_next_change_does_not_begin_as_fast_as_the_last_one_ended() -> None:
     assert throttle.rate == OPTIONS.max_rate
     plant.now_s += 30
     plant.users, plant.slowdown = 1.0, linear(0.05 / 50)
-    assert plant.run(throttle, 2) < 1.1 * OPTIONS.min_rate
+    assert plant.run(throttle, 4) < 1.3 * OPTIONS.min_rate
