@@ -22,7 +22,6 @@ from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import reads
 from spanstore.group.config import GroupConfig
 from spanstore.group.digests import Pacer, RangeDigest
-from spanstore.group.garbage import Collected
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
 from spanstore.group.move_requests import BeginMove, Cede, Clear, Export
@@ -47,6 +46,7 @@ from spanstore.group.storage import DiskLog, check_records, load_hard_state, loa
 from spanstore.group.tenure import Tenure
 from spanstore.group.validation import validate_txn, validate_work
 from spanstore.group.versions import VersionOf, Versions
+from spanstore.group.view import GroupView
 from spanstore.mvcc.safetime import FollowerSafeTime
 from spanstore.mvcc.versions import check_key, read_version
 from spanstore.paxos.configuration import Configuration, server_of
@@ -55,9 +55,11 @@ from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
 from spanstore.paxos.replica import Replica
 from spanstore.placement.holdings import Interval
-from spanstore.txn.commands import DigestCmd, NewLeader, PrepareCmd, encode_command
+from spanstore.txn.commands import AbortCmd, CommitCmd, DecideCmd, DigestCmd, NewLeader, PrepareCmd, encode_command
 from spanstore.txn.spans import Span, check_span
 
+_OF_ROWS = (CommitCmd, AbortCmd, PrepareCmd, DecideCmd)
+"""What changes rows, all of which are undecided until that is durable, and nothing else."""
 _LEAVE_US = 1_000_000
 _CATCH_UP_US = 100_000
 
@@ -68,32 +70,6 @@ class Outgoing:
 
     now: list[tuple[str, Message]] = field(default_factory=list)
     synced: list[tuple[str, Message]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """What ``f1 status`` shows of a replica."""
-
-    group: int
-    role: str
-    leader: str
-    ballot_round: int
-    chosen_index: int
-    applied_index: int
-    last_index: int
-    safe_ts: int
-    lease_valid: bool
-    prepared: int
-    locked_transactions: int
-    safe_holder: bytes
-    safe_holder_ts: int
-    digest: int
-    member: str
-    configuration: Configuration
-    matches: tuple[tuple[str, int], ...]
-    """For a leader: up to which index each other member holds the log."""
-    collected: Collected
-    damaged_keys: int
 
 
 class Group:
@@ -151,6 +127,7 @@ class Group:
         self._reads: list[Ticket] = []
         self._effects = Effects()
         self._done: list[Done] = []
+        self._changes_rows_only = True
         self._reader = reader
         self._now = now
         self._on_applied = on_applied
@@ -176,6 +153,20 @@ class Group:
         self._follow_role()
         if self._tenure is not None:
             self._tenure.begin_turn(reader, now)
+
+    def reads_beside(self) -> bool:
+        """Tell whether reads may be answered between :meth:`end_turn` and :meth:`durable`.
+
+        Not where a change takes effect that is in memory already, but not in the view, or the other way round: of who
+        owns a range, of the members, of what is garbage.
+        """
+        return self._changes_rows_only and self._serving()
+
+    def begin_beside(self, reader: Reader, now: Now) -> None:
+        """Have reads answered from ``reader``, a view from before this turn's writes or from after them."""
+        self._reader, self._now = reader, now
+        if self._tenure is not None:
+            self._tenure.look(reader, now)
 
     def on_peer(self, sender: str, message: Message) -> None:
         """Take in a Paxos message, unless it would drag this group's time along with a clock that is wrong."""
@@ -268,6 +259,7 @@ class Group:
         put_effects(batch, self.group, effects)
         entries = self.replica.take_chosen(self._config.turn_max_bytes)
         self._done = self.state.apply(entries, batch, self._reader)
+        self._changes_rows_only = all(isinstance(done.command, _OF_ROWS) for done in self._done)
         if self._tenure is not None:
             for done in self._done:
                 self._tenure.chosen(done)
@@ -278,6 +270,10 @@ class Group:
         """Let go of answers whose conditions hold at ``now``, a sample taken just before the call."""
         self._outbox.deliver(now, lambda term: self._lease_holds(term, now))
 
+    def next_answer_ts(self) -> int | None:
+        """Return the earliest timestamp that has to pass before an answer may leave."""
+        return self._outbox.next_ts()
+
     def durable(self, reader: Reader, now: Now) -> None:
         """The batch of this turn is on disk, and ``reader`` shows it."""
         self._now = now
@@ -285,6 +281,7 @@ class Group:
         self._log.written(self._effects)
         self.replica.synced(self._effects, now)
         done, self._done = self._done, []
+        self._changes_rows_only = True
         if done:
             self.state.durable()
             self.replica.applied(self.state.applied.index)
@@ -515,6 +512,8 @@ class Group:
                 config=self._config,
                 outbox=self._outbox,
                 versions=self.versions,
+                reader=self._reader,
+                now=self._now,
             )
             floor = max(self.replica.ceiling_floor, self.state.max_ts)
             index = self.replica.propose(encode_command(NewLeader(term, self.replica.ballot.replica, floor)))

@@ -88,7 +88,10 @@ class Tenure:
         config: GroupConfig,
         outbox: Outbox,
         versions: Versions,
+        reader: Reader,
+        now: Now,
     ) -> None:
+        self._reader, self._now = reader, now
         self.group = group
         self.term = term
         self.ready = False
@@ -120,8 +123,6 @@ class Tenure:
         self._releases: list[tuple[int, bytes]] = []
         self._prepared_since: dict[bytes, int] = {}
         self.collecting = Collecting(group, state, config)
-        self._reader: Reader | None = None
-        self._now: Now | None = None
 
     # ------------------------------------------------------------------ life of the term
 
@@ -149,7 +150,7 @@ class Tenure:
 
     def begin_turn(self, reader: Reader, now: Now) -> None:
         """A turn starts with a fresh view: go on with whatever waited for the last one to become durable."""
-        self._reader, self._now = reader, now
+        self.look(reader, now)
         self._waiting.boot_us = now.boot_us
         if not self.ready:
             return
@@ -168,9 +169,13 @@ class Tenure:
                     self._stamp(parked)
         self._reads.go_on(self.handle)
 
+    def look(self, reader: Reader, now: Now) -> None:
+        """Answer what comes from another view, in the middle of a turn."""
+        self._reader, self._now = reader, now
+
     def tick(self) -> None:
         """Let go of requests whose caller stopped waiting, and of idle transactions (F1 section 5: ten seconds)."""
-        now = self._time()
+        now = self._now
         for parked in self._waiting.expire(now.boot_us):
             if not isinstance(parked.ticket.request, LockRead):
                 self._kill(parked.txn, "its commit waited too long for locks")
@@ -185,7 +190,7 @@ class Tenure:
             return
         if not self._may_collect():
             return
-        command = self.collecting.step(self._view(), now, self._undecided.safe_ts(now.tt, ceiling))
+        command = self.collecting.step(self._reader, now, self._undecided.safe_ts(now.tt, ceiling))
         if isinstance(command, RaiseMarkCmd):
             self._oracle.promise(command.mark_ts)
         if command is not None:
@@ -200,7 +205,7 @@ class Tenure:
 
     def overdue(self) -> list[PrepareCmd]:
         """Return prepared transactions whose decision is late; each is returned again only after another delay."""
-        now = self._time()
+        now = self._now
         late = now.boot_us - self._config.resolve_after_us
         result = []
         for unique in sorted(u for u, since in self._prepared_since.items() if since <= late):
@@ -215,7 +220,7 @@ class Tenure:
 
         Giving the pair out is a promise: no later timestamp of this leader will be at or below ``ts``.
         """
-        now = self._time()
+        now = self._now
         ceiling = self._replica.usable_ceiling
         if not self.ready or ceiling <= 0 or not self._replica.lease_valid(now.boot_us):
             return None
@@ -252,7 +257,7 @@ class Tenure:
                 case SafeTimeQuery() | ChangeMembers():
                     raise F1Error(Code.INTERNAL, "a replica answers for its safe time and its members itself")
                 case request:
-                    self._moves.handle(ticket, request, self._view(), self._time())
+                    self._moves.handle(ticket, request, self._reader, self._now)
         except InvariantViolation:
             raise
         except F1Error as error:
@@ -260,7 +265,7 @@ class Tenure:
 
     def read_rows(self, ticket: Ticket) -> None:
         """Answer a read once its timestamp is settled in what it reads: nothing comes at or below it any more."""
-        self._reads.read(ticket, self._view(), self._time())
+        self._reads.read(ticket, self._reader, self._now)
 
     def _oldest_prepared(self) -> int:
         """Return when the oldest id was created of which something is prepared here, or proposed; 0 if there is none.
@@ -312,19 +317,19 @@ class Tenure:
 
     def _about(self, txn: TxnRef) -> tuple[outcomes.OutcomeRecord | None, int, int, TTInterval, int]:
         """Return what a coordinator judges an attempt by."""
-        record = storage.load_outcome(self._view(), self.group, txn)
-        return record, txn.attempt, txn.created_ts, self._time().tt, self._config.outcome_keep_us
+        record = storage.load_outcome(self._reader, self.group, txn)
+        return record, txn.attempt, txn.created_ts, self._now.tt, self._config.outcome_keep_us
 
     def _prepare(self, ticket: Ticket, request: Prepare) -> None:
         work = request.work
         if self._flights.wait_for(ticket, work.txn) or self._waiting.join(ticket, work.txn):
             return
         verdict = outcomes.judge_prepare(
-            storage.load_finished(self._view(), self.group, work.txn),
+            storage.load_finished(self._reader, self.group, work.txn),
             self._state.prepared.get(work.txn.unique),
             work.txn.attempt,
             self._fence(work),
-            self._time().tt,
+            self._now.tt,
         )
         match verdict:
             case outcomes.AlreadyPrepared():
@@ -341,7 +346,7 @@ class Tenure:
 
     def _lock_for_work(self, ticket: Ticket, work: TxnWork, policy: WaitPolicy) -> None:
         txn = work.txn.unique
-        outcomes.check_created(work.txn.created_ts, self._time().tt, self._config.outcome_keep_us)
+        outcomes.check_created(work.txn.created_ts, self._now.tt, self._config.outcome_keep_us)
         self._waiting.refuse_dead(work.txn)
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
             self._kill(txn, "its locks were lost", work.txn.attempt)
@@ -360,10 +365,10 @@ class Tenure:
             if superseded and not self._state.holding.record.epoch:
                 raise F1Error(Code.INVALID_ARGUMENT, "no coordinator commits at or below a prepare timestamp")
             if request.ts is not None:
-                check_skew(request.ts, self._time().tt, self._config.max_skew_us)
+                check_skew(request.ts, self._now.tt, self._config.max_skew_us)
             self._propose(DecideCmd(txn, None if superseded else request.ts), [ticket])
             return
-        finished = storage.load_finished(self._view(), self.group, txn)
+        finished = storage.load_finished(self._reader, self.group, txn)
         if finished is not None and finished.attempt >= txn.attempt:
             self._out.send(ticket.reply, DecideReply())
             return
@@ -372,7 +377,7 @@ class Tenure:
         # Its prepare may still be on the way: remember the abort, so that it is refused.
         self._kill(txn.unique, "it was aborted", txn.attempt)
         keep_us = self._config.outcome_keep_us
-        deadline = min(txn.created_ts, self._time().tt.latest + keep_us) + keep_us
+        deadline = min(txn.created_ts, self._now.tt.latest + keep_us) + keep_us
         self._propose(DecideCmd(txn, None, deadline), [ticket])
 
     def _outcome(self, ticket: Ticket, request: Outcome) -> None:
@@ -398,7 +403,7 @@ class Tenure:
                 if not request.inquiry:
                     outcomes.check_created(*about[2:])
                 self._kill(txn.unique, "its outcome was asked for before it committed", txn.attempt)
-                now = self._time().tt.latest
+                now = self._now.tt.latest
                 self._propose(AbortCmd(txn, "never heard of", now), [ticket])
 
     def _release(self, ticket: Ticket, request: Release) -> None:
@@ -430,14 +435,14 @@ class Tenure:
         if self._overtaken(parked):
             return
         if isinstance(request, LockRead):
-            found = reads.read_rows(self._view(), self.group, request.keys, request.ranges, reads.NEWEST, self._config)
-            answer = ReadReply(self._time().tt.latest, found.versions, found.ranges, self.term)
+            found = reads.read_rows(self._reader, self.group, request.keys, request.ranges, reads.NEWEST, self._config)
+            answer = ReadReply(self._now.tt.latest, found.versions, found.ranges, self.term)
             self._room.take(reads.size_of(answer))
             for ticket in parked.replies:
                 self._out.send_leased(ticket.reply, answer, self.term, self._inherited_ts)
             return
         work = cast(Commit | Prepare, request).work
-        failure = storage.failed_test(self._view(), self.group, work, self._state.collected.mark_ts)
+        failure = storage.failed_test(self._reader, self.group, work, self._state.collected.mark_ts)
         if failure is not None:
             self._kill(parked.txn, failure.message)
             self._waiting.answer(parked, failure.error())
@@ -452,7 +457,7 @@ class Tenure:
             above = max([above, *(prepare_ts for _, prepare_ts in request.participants)])
         try:
             ts = self._oracle.commit_ts(
-                self._time().tt,
+                self._now.tt,
                 above=above,
                 ceiling=self._replica.usable_ceiling,
                 deadline=self._fence(work),
@@ -466,7 +471,7 @@ class Tenure:
             self._replica.want_ceiling(ts.needed)
             self._waiting.for_ceiling.append(parked)
             return
-        writes = storage.made_writes(self._view(), self.group, work)
+        writes = storage.made_writes(self._reader, self.group, work)
         if isinstance(request, Commit):
             groups = tuple(group for group, _ in request.participants)
             command: CommitCmd | PrepareCmd = CommitCmd(work.txn, ts, writes, groups, work.deadline)
@@ -525,7 +530,7 @@ class Tenure:
         self._release_visible()
 
     def _release_visible(self) -> None:
-        tt = self._time().tt
+        tt = self._now.tt
         while self._releases and tt.after(self._releases[0][0]):
             _, txn = heapq.heappop(self._releases)
             self._waiting.granted(self._locks.release(txn))
@@ -583,17 +588,3 @@ class Tenure:
     def locked_transactions(self) -> int:
         """Return how many transactions hold or await locks and are not prepared."""
         return self._waiting.holders()
-
-    # ------------------------------------------------------------------ small things
-
-    def _time(self) -> Now:
-        now = self._now
-        if now is None:
-            raise F1Error(Code.INTERNAL, "a tenure was used before its first turn")
-        return now
-
-    def _view(self) -> Reader:
-        reader = self._reader
-        if reader is None:
-            raise F1Error(Code.INTERNAL, "a tenure was used before its first turn")
-        return reader

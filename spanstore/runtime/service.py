@@ -14,9 +14,9 @@ from f1common.rpc.serving import Owed, serve_one_way, serve_requests
 from f1common.rpc.status import maps_errors
 from f1common.rpc.versions import check_version
 from spanstore.engine.base import Engine
-from spanstore.group.group import GroupView
 from spanstore.group.load import Load
 from spanstore.group.outbox import Ticket
+from spanstore.group.view import GroupView
 from spanstore.paxos.configuration import server_of
 from spanstore.placement.directory import Directory
 from spanstore.placement.range_map import META_GROUP

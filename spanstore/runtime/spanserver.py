@@ -2,7 +2,8 @@
 
 A turn takes everything that arrived, lets the groups work, sends what promises nothing, writes what all of them must
 keep in one engine transaction with one sync, and only then sends what promises something. While the disk works, the
-next turn's inputs gather; that is all the batching there is, and no timer takes part in it.
+next turn's inputs gather; that is all the batching there is, and no timer takes part in it. Reads are answered
+meanwhile (:mod:`spanstore.runtime.beside`).
 
 A failed commit is the end of this object: its owner discards it, and the process with it.
 """
@@ -35,6 +36,7 @@ from spanstore.paxos.configuration import Configuration, founder, home_of, joine
 from spanstore.paxos.messages import Accept, Message
 from spanstore.placement.range_map import RANGE_MAP_KEY, RangeMap
 from spanstore.placement.settings import Settings
+from spanstore.runtime.beside import FromClient, ReadsBeside, refused_as_crowded
 from spanstore.runtime.casualties import Casualties, OnDamaged
 from spanstore.runtime.comparing import Comparison, Finding
 from spanstore.runtime.supervision import ServerReport, Supervision
@@ -46,7 +48,6 @@ _TURN_MESSAGES = 2_000
 _TURN_BYTES = 16 << 20
 _READ_US = 20_000
 """For how long a turn takes in reads: some are answered with megabytes, and leases are not renewed meanwhile."""
-_CROWDED = "too much of what this client asked for waits to be read by it; read the answers, and retry later"
 _IDLE_TICK_US = 100_000
 _SWEEP_KEYS = 2_000
 
@@ -57,13 +58,6 @@ class _FromPeer:
     sender: str
     receiver: str
     message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class _FromClient:
-    group: int
-    ticket: Ticket
-    size: int = 0
 
 
 class SpanServer:
@@ -108,11 +102,10 @@ class SpanServer:
         """What its configuration says of what must be the same in all servers."""
         self.unlike: tuple[str, str] = ("", "")
         """How that differs from the cluster's: in what is wrong only, and in what keeps this server from leading."""
-        self._engine = engine
-        self._clock = clock
-        self._send = send
+        self._engine, self._clock, self._send = engine, clock, send
         # Apart, so that however many requests wait, the leases of the groups are renewed.
-        self._inbox: Inbox[_FromClient] = Inbox(inbox_messages, 256 << 20)
+        self._inbox: Inbox[FromClient] = Inbox(inbox_messages, 256 << 20)
+        self._reads: Inbox[FromClient] = Inbox(inbox_messages, 256 << 20)
         self._peers: Inbox[_FromPeer] = Inbox(inbox_messages, 256 << 20)
         self._wake = asyncio.Event()
         self._stopping = False
@@ -135,6 +128,7 @@ class SpanServer:
         """What the replicas here are asked for, by group."""
         self._leaders: Mapping[int, frozenset[str]] = topology.leaders()
         self.casualties = Casualties(name, engine.damage, clock, self.groups, self._due, on_damaged)
+        self._beside = ReadsBeside(engine, clock, self.groups, self.loads, self.casualties, self._reads)
         with engine.snapshot() as reader:
             self._lives = load_lives(reader)
             self._swept = {number for number, (_, alive) in self._lives.items() if not alive}
@@ -213,10 +207,13 @@ class SpanServer:
             leaves = self.supervision.others_may_lead()
             code = Code.UNAVAILABLE if leaves else Code.DISK_FULL
             ticket.reply(F1Error(code, f"{self.name} takes no new data: {refusal}"))
-        elif not self._inbox.put(_FromClient(group, ticket, size), size):
+        elif not self._inbox_of(ticket).put(FromClient(group, ticket, size), size):
             ticket.reply(F1Error(Code.OVERLOADED, f"{self.name} has too many requests waiting; retry later"))
         else:
             self._wake.set()
+
+    def _inbox_of(self, ticket: Ticket) -> Inbox[FromClient]:
+        return self._reads if isinstance(ticket.request, Read) else self._inbox
 
     def receive(self, group: int, sender: str, receiver: str, message: Message, size: int) -> None:
         """Take in a Paxos message between two replicas; dropped when inbox or disk is full, since Paxos sends again."""
@@ -334,7 +331,7 @@ class SpanServer:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             wait_us = 0 if self._swept or self._between else self._microseconds_to_wait()
-            if wait_us > 0 and not len(self._inbox) and not len(self._peers):
+            if wait_us > 0 and not (len(self._inbox) or len(self._peers) or len(self._reads)):
                 self._wake.clear()
                 timer = loop.call_later(wait_us / 1_000_000, self._wake.set)
                 try:
@@ -358,8 +355,10 @@ class SpanServer:
         self.casualties.bury()
         most_bytes = _TURN_BYTES if self.supervision is None else self.supervision.disk.turn_bytes(_TURN_BYTES)
         self._do_between()
-        inputs: list[_FromPeer | _FromClient] = [
+        # Reads before writes, whose locks they would have to wait for.
+        inputs: list[_FromPeer | FromClient] = [
             *self._peers.drain(_TURN_MESSAGES, most_bytes),
+            *self._reads.drain(_TURN_MESSAGES, most_bytes),
             *self._inbox.drain(_TURN_MESSAGES, most_bytes),
         ]
         now = self._clock.sample()
@@ -379,8 +378,7 @@ class SpanServer:
             for to, message in out.now:
                 self._send(number, members[number], to, message)
         self._deliver(active)
-        if batch:
-            await self._commit(batch)
+        busy = await self._commit(batch) if batch else set[int]()
         now = self._clock.sample()
         with self._engine.snapshot() as reader:
             for number in active:
@@ -390,7 +388,7 @@ class SpanServer:
             for to, message in out.synced:
                 self._send(number, members[number], to, message)
         self._deliver(active)
-        for number in active:
+        for number in busy.union(active):
             group = self.groups.get(number)
             if group is None:
                 continue
@@ -403,13 +401,19 @@ class SpanServer:
         if not batch:
             await asyncio.sleep(0)
 
-    async def _commit(self, batch: WriteBatch) -> None:
-        """Make a turn's writes durable, under the eyes of whoever watches the disk."""
+    async def _commit(self, batch: WriteBatch) -> set[int]:
+        """Make a turn's writes durable, under the eyes of whoever watches the disk; return who answered reads then."""
         if self.supervision is not None:
             self.supervision.sync_began(self._clock.sample().boot_us)
-        await self._engine.commit(batch)
+        writing = asyncio.ensure_future(self._engine.commit(batch))
+        try:
+            busy = await self._beside.until(writing, self._wake)
+            await writing
+        finally:
+            writing.cancel()
         if self.supervision is not None:
             self.supervision.sync_ended(self._clock.sample().boot_us)
+        return busy
 
     def _compare(self, number: int) -> None:
         """Tell the other servers what the replica here has in ranges that are being compared."""
@@ -463,7 +467,7 @@ class SpanServer:
         group = self.groups.get(found.group)
         return group is not None and found.member in group.replica.configuration.members
 
-    def _begin(self, inputs: list[_FromPeer | _FromClient], reader: Reader, now: Now) -> list[int]:
+    def _begin(self, inputs: list[_FromPeer | FromClient], reader: Reader, now: Now) -> list[int]:
         """Start the turn of every group that has something to do, hand out the inputs, and tell who takes part."""
         for item in inputs:
             if isinstance(item, _FromPeer) and self._may_begin(item.group, item.receiver, item.message):
@@ -477,8 +481,8 @@ class SpanServer:
         for item in inputs:
             if isinstance(item, _FromPeer):
                 self.casualties.guarded(item.group, Group.on_peer, item.sender, item.message)
-            elif isinstance(item.ticket.request, Read) and item.ticket.is_crowded():
-                item.ticket.reply(F1Error(Code.OVERLOADED, _CROWDED))
+            elif isinstance(item.ticket.request, Read) and refused_as_crowded(item.ticket):
+                pass
             elif until_us and isinstance(item.ticket.request, Read) and self._clock.sample().boot_us >= until_us:
                 late.append((item, item.size))
             elif item.group in self.groups:
@@ -487,7 +491,7 @@ class SpanServer:
                 self.casualties.guarded(item.group, Group.on_request, item.ticket)
             else:
                 item.ticket.reply(self.casualties.error(item.group))  # it was thrown away in this turn
-        self._inbox.put_back(late)
+        self._reads.put_back(late)
         for number in sorted(due):
             self.casualties.guarded(number, Group.tick)
         active = [number for number in active if number in self.groups]
@@ -495,7 +499,7 @@ class SpanServer:
             self._report_clocks(number, self.groups[number].clocks_ahead)
         return active
 
-    def _is_here(self, item: "_FromPeer | _FromClient") -> bool:
+    def _is_here(self, item: _FromPeer | FromClient) -> bool:
         """Tell whether the replica that an input is for is here; a client is told if it is not."""
         group = self.groups.get(item.group)
         if isinstance(item, _FromPeer):
@@ -538,11 +542,8 @@ class SpanServer:
 
     def stored_range_map(self) -> RangeMap | None:
         """Return the range map as this server's replica of the meta group has it, None if it has none."""
-        meta = self.groups.get(0)
-        if meta is None:
-            return None
         with self._engine.snapshot() as reader:
-            value = meta.newest_value(reader, RANGE_MAP_KEY)
+            value = self.groups[0].newest_value(reader, RANGE_MAP_KEY) if 0 in self.groups else None
         return None if value is None else RangeMap.decode(value)
 
     def stored_rows(self, group: int, ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]] | None:

@@ -145,7 +145,7 @@ def _held_unverified() -> Any:
 def _aborted_from_ignorance() -> Any:
     def change(outcome: Callable[..., None]) -> Callable[..., None]:
         def broken(tenure: Tenure, ticket: Ticket, request: Outcome) -> None:
-            recorded = storage.load_outcome(tenure._view(), tenure.group, request.txn)
+            recorded = storage.load_outcome(tenure._reader, tenure.group, request.txn)
             unknown = recorded is None and not tenure._flights.has(request.txn.unique)
             if unknown and not request.peek:
                 tenure._out.send(ticket.reply, OutcomeReply(False, 0, request.txn.attempt))
@@ -163,7 +163,7 @@ def _tested_before_locks() -> Iterator[None]:
 
     def early(lock_for_work: Callable[..., None]) -> Callable[..., None]:
         def broken(tenure: Tenure, ticket: Ticket, work: TxnWork, policy: Any) -> None:
-            failure = outcomes.evaluate(work.preconditions, *storage.newest_of(tenure._view(), tenure.group))
+            failure = outcomes.evaluate(work.preconditions, *storage.newest_of(tenure._reader, tenure.group))
             if failure is not None:
                 tenure._kill(work.txn.unique, failure.message)
                 raise failure.error()

@@ -1,0 +1,136 @@
+"""Reads that are answered while the disk works.
+
+A turn ends with a sync, which takes as long as many reads. A read that arrives meanwhile may be answered as if it had
+arrived just before the turn's end: what the turn writes is undecided until the sync is over, and its locks are held, so
+a read that concerns any of it waits for the next turn, as it would then have done; of everything else the engine's view
+shows all that is at or below the read's timestamp (:mod:`spanstore.group.leader_reads`). Whether the view has the
+turn's rows already, because the sync has just ended, makes no difference. It would for what changes who owns a range,
+who belongs to the group or what is garbage: then the reads of that group wait for the next turn
+(:meth:`spanstore.group.group.Group.reads_beside`).
+
+Everything else that arrives waits: requests that take locks or write, and the peers' messages.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from f1common.clock import Clock
+from f1common.errors import Code, F1Error
+from f1common.rpc.queues import Inbox
+from spanstore.engine.base import Engine
+from spanstore.group.group import Group
+from spanstore.group.load import LoadMeter
+from spanstore.group.outbox import Ticket
+from spanstore.runtime.casualties import Casualties
+
+__all__ = ["FromClient", "ReadsBeside", "refused_as_crowded"]
+
+_CROWDED = "too much of what this client asked for waits to be read by it; read the answers, and retry later"
+
+_SLICE = 64
+_SLICE_US = 2_000
+"""After so many reads, or so long, somebody looks whether the disk is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromClient:
+    """A request of a client to a group, and how many bytes it has."""
+
+    group: int
+    ticket: Ticket
+    size: int = 0
+
+
+def refused_as_crowded(ticket: Ticket) -> bool:
+    """Refuse a read of somebody who does not read the answers; tell whether it was refused."""
+    if ticket.is_crowded():
+        ticket.reply(F1Error(Code.OVERLOADED, _CROWDED))
+        return True
+    return False
+
+
+class ReadsBeside:
+    """The reads that wait at a spanserver, and who answers them between two turns."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        groups: Mapping[int, Group],
+        loads: Mapping[int, LoadMeter],
+        casualties: Casualties,
+        inbox: Inbox[FromClient],
+    ) -> None:
+        """``inbox`` has reads only; what cannot be answered stays there."""
+        self._engine = engine
+        self._clock = clock
+        self._groups = groups
+        self._loads = loads
+        self._casualties = casualties
+        self._inbox = inbox
+        self._later: list[FromClient] = []
+
+    async def until(self, written: "asyncio.Future[None]", wake: asyncio.Event) -> set[int]:
+        """Answer reads until ``written`` is done, well or badly; return the groups that did. ``wake``: some arrived."""
+        written.add_done_callback(lambda _: wake.set())
+        busy: set[int] = set()
+        try:
+            while not written.done():
+                if len(self._inbox):
+                    busy |= self._answer_some()
+                    await asyncio.sleep(0)
+                    continue
+                wake.clear()
+                await self._wait(busy, wake)
+                self._deliver(busy)
+        finally:
+            later, self._later = self._later, []
+            self._inbox.put_back((item, item.size) for item in later)
+        return busy
+
+    def _answer_some(self) -> set[int]:
+        """Answer the oldest reads; those that must wait for the next turn are put aside."""
+        now = self._clock.sample()
+        until_us = now.boot_us + _SLICE_US
+        busy: set[int] = set()
+        with self._engine.snapshot() as reader:
+            for _ in range(_SLICE):
+                if not len(self._inbox):
+                    break
+                (item,) = self._inbox.drain(1, 1)
+                group = self._groups.get(item.group)
+                if group is None or not group.reads_beside():
+                    self._later.append(item)
+                    continue
+                if refused_as_crowded(item.ticket):
+                    continue
+                if item.group not in busy:
+                    busy.add(item.group)
+                    self._casualties.guarded(item.group, Group.begin_beside, reader, now)
+                self._loads[item.group].count(item.ticket.request, now.boot_us)
+                self._casualties.guarded(item.group, Group.on_request, item.ticket)
+                if self._clock.sample().boot_us >= until_us:
+                    break
+        self._deliver(busy)
+        return busy
+
+    def _deliver(self, busy: Iterable[int]) -> None:
+        now = self._clock.sample()
+        for number in busy:
+            if number in self._groups:
+                self._groups[number].deliver(now)
+
+    async def _wait(self, busy: Iterable[int], wake: asyncio.Event) -> None:
+        """Wait until something happens, or an answer's timestamp has passed (commit-wait)."""
+        stamps = [self._groups[number].next_answer_ts() for number in busy if number in self._groups]
+        first_ts = min((ts for ts in stamps if ts is not None), default=None)
+        if first_ts is None:
+            await wake.wait()
+            return
+        wait_us = max(1, first_ts - self._clock.sample().tt.earliest + 1)
+        timer = asyncio.get_running_loop().call_later(wait_us / 1_000_000, wake.set)
+        try:
+            await wake.wait()
+        finally:
+            timer.cancel()
