@@ -117,8 +117,8 @@ class Founder:
                 await asyncio.sleep(_QUIET_S)
 
     async def settle(self) -> None:
-        """Wait until the group serves, if it was founded, and have it checked like the others."""
-        while True:
+        """Wait until the group serves, if it was founded, and have it checked like the others. May be repeated."""
+        while not self.founded:
             try:
                 if (await read_directory(self._client)).foundings:
                     self._cluster.groups.append(await self._create(60.0))
