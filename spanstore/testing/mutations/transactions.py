@@ -8,6 +8,7 @@ from typing import Any
 from spanstore.client import transaction
 from spanstore.client.twophase import Plan
 from spanstore.group import storage
+from spanstore.group.group import Group
 from spanstore.group.leader_reads import LeaderReads
 from spanstore.group.lock_queue import Parked
 from spanstore.group.outbox import Outbox, Ticket
@@ -105,6 +106,27 @@ def _executed_twice() -> Iterator[None]:
 
 def _reads_below_undecided() -> Any:
     return replaced(LeaderReads, "_undecided_below", lambda _: lambda *arguments: None)
+
+
+@contextmanager
+def _reads_below_undecided_beside() -> Iterator[None]:
+    def blind(look: Callable[..., None]) -> Callable[..., None]:
+        def broken(group: Group, *arguments: Any) -> None:
+            look(group, *arguments)
+            if group._tenure is not None:
+                group._tenure._reads._undecided = LeaderSafeTime()
+
+        return broken
+
+    def seeing(begin_turn: Callable[..., None]) -> Callable[..., None]:
+        def broken(tenure: Tenure, *arguments: Any) -> None:
+            tenure._reads._undecided = tenure._undecided
+            begin_turn(tenure, *arguments)
+
+        return broken
+
+    with replaced(Group, "begin_beside", blind), replaced(Tenure, "begin_turn", seeing):
+        yield
 
 
 def _safe_time_runs_ahead() -> Any:
@@ -254,6 +276,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a read does not wait for commits that may get a timestamp below its own",
         _reads_below_undecided,
         lambda scenario: _busy(scenario, "bank", **_CALM),
+    ),
+    Mutation(
+        "read_beside_below_undecided",
+        "a read that arrives while the disk works does not wait for what is being written",
+        _reads_below_undecided_beside,
+        lambda scenario: _busy(scenario, "register", **_CALM, disk_min_us=10_000),
     ),
     Mutation(
         "safe_time_runs_ahead",
