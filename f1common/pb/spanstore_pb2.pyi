@@ -290,18 +290,30 @@ class Write(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., key_offset: _Optional[int] = ..., value_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Precondition(_message.Message):
-    __slots__ = ("version", "exists", "absent", "unchanged", "no_newer")
+    __slots__ = ("version", "exists", "absent", "unchanged", "no_newer", "understands")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EXISTS_FIELD_NUMBER: _ClassVar[int]
     ABSENT_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     NO_NEWER_FIELD_NUMBER: _ClassVar[int]
+    UNDERSTANDS_FIELD_NUMBER: _ClassVar[int]
     version: ExpectVersion
     exists: bytes
     absent: bytes
     unchanged: ExpectUnchanged
     no_newer: NoNewer
-    def __init__(self, version: _Optional[_Union[ExpectVersion, _Mapping]] = ..., exists: _Optional[bytes] = ..., absent: _Optional[bytes] = ..., unchanged: _Optional[_Union[ExpectUnchanged, _Mapping]] = ..., no_newer: _Optional[_Union[NoNewer, _Mapping]] = ...) -> None: ...
+    understands: int
+    def __init__(self, version: _Optional[_Union[ExpectVersion, _Mapping]] = ..., exists: _Optional[bytes] = ..., absent: _Optional[bytes] = ..., unchanged: _Optional[_Union[ExpectUnchanged, _Mapping]] = ..., no_newer: _Optional[_Union[NoNewer, _Mapping]] = ..., understands: _Optional[int] = ...) -> None: ...
+
+class Puts(_message.Message):
+    __slots__ = ("keys", "values", "absent")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    absent: bool
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., absent: _Optional[bool] = ...) -> None: ...
 
 class NoNewer(_message.Message):
     __slots__ = ("since_ts", "leave_out")
@@ -330,7 +342,7 @@ class ExpectUnchanged(_message.Message):
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., since_ts: _Optional[int] = ...) -> None: ...
 
 class TxnWork(_message.Message):
-    __slots__ = ("txn", "priority_ts", "writes", "preconditions", "held", "term", "deadline", "above")
+    __slots__ = ("txn", "priority_ts", "writes", "preconditions", "held", "term", "deadline", "above", "puts")
     TXN_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +351,7 @@ class TxnWork(_message.Message):
     TERM_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     ABOVE_FIELD_NUMBER: _ClassVar[int]
+    PUTS_FIELD_NUMBER: _ClassVar[int]
     txn: TxnRef
     priority_ts: int
     writes: _containers.RepeatedCompositeFieldContainer[Write]
@@ -347,7 +360,8 @@ class TxnWork(_message.Message):
     term: int
     deadline: int
     above: int
-    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., priority_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., preconditions: _Optional[_Iterable[_Union[Precondition, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[Lock, _Mapping]]] = ..., term: _Optional[int] = ..., deadline: _Optional[int] = ..., above: _Optional[int] = ...) -> None: ...
+    puts: _containers.RepeatedCompositeFieldContainer[Puts]
+    def __init__(self, txn: _Optional[_Union[TxnRef, _Mapping]] = ..., priority_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., preconditions: _Optional[_Iterable[_Union[Precondition, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[Lock, _Mapping]]] = ..., term: _Optional[int] = ..., deadline: _Optional[int] = ..., above: _Optional[int] = ..., puts: _Optional[_Iterable[_Union[Puts, _Mapping]]] = ...) -> None: ...
 
 class PreparedIn(_message.Message):
     __slots__ = ("group", "prepare_ts")

@@ -40,6 +40,8 @@ _DOUBT_S = 1.0
 """Who has not answered for so long may be cut off, and is asked last until it answers; so is who broke a stream off."""
 _LIFE_S = 0.3
 """How long a server that is in doubt may take to give a sign of life."""
+_UPGRADED_S = 60.0
+"""For how long nothing is sent that a server of an older version did not understand."""
 _LONGEST_MS = (1 << 31) - 1
 
 
@@ -105,6 +107,17 @@ class Router:
         self.background = background
         self.foreground = Foreground(lambda: asyncio.get_running_loop().time())
         """How users are served, as the answers tell if this is in the background."""
+        self._packs_from = 0.0
+
+    # ------------------------------------------------------------------ servers of an older version
+
+    def packs(self) -> bool:
+        """Tell whether writes of many rows may be sent together (``TxnWork.puts``)."""
+        return asyncio.get_running_loop().time() >= self._packs_from
+
+    def pack_later(self) -> None:
+        """A server did not know them so: the cluster is being upgraded."""
+        self._packs_from = asyncio.get_running_loop().time() + _UPGRADED_S
 
     # ------------------------------------------------------------------ the map
 

@@ -30,6 +30,9 @@ from spanstore.placement.range_map import RangeMap
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Starts a task whose end nobody waits for, and which the client ends when it is closed."""
 
+_PACKED = pb.Precondition(understands=1)
+_MANY = 4
+"""So many plain writes of a share go together."""
 _RESOLVE_S = 10.0
 _DECIDE_S = 30.0
 
@@ -42,6 +45,22 @@ class Share:
     preconditions: list[Precondition] = field(default_factory=list)
     held: list[tuple[bytes, bytes | None, int]] = field(default_factory=list)
     term: int = 0
+
+    def packed(self) -> tuple[list[Write], list[Precondition], list[pb.Puts]]:
+        """Return what is left of the writes and tests when those of many rows go together, and these."""
+        plain = [w for w in self.writes if w.value is not None and w.key_offset < 0 and not w.value_offsets]
+        if len(plain) < _MANY:
+            return self.writes, self.preconditions, []
+        absent = {test.key for test in self.preconditions if isinstance(test, ExpectAbsent)}
+        new, old = [w for w in plain if w.key in absent], [w for w in plain if w.key not in absent]
+        found = [
+            pb.Puts(keys=[w.key for w in some], values=[w.value or b"" for w in some], absent=some is new)
+            for some in (new, old)
+            if some
+        ]
+        put = {w.key for w in new}
+        rest = [w for w in self.writes if w.value is None or w.key_offset >= 0 or w.value_offsets]
+        return rest, [p for p in self.preconditions if not (isinstance(p, ExpectAbsent) and p.key in put)], found
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +83,16 @@ class Plan:
         """Return the message that names this attempt."""
         return txn_ref(self.id, self.attempt)
 
-    def work(self, group: int) -> pb.TxnWork:
-        """Return the message of a group's share."""
+    def work(self, group: int, *, packed: bool = False) -> pb.TxnWork:
+        """Return the message of a group's share. ``packed``: plain writes go together, which older servers know not."""
         share = self.shares.get(group) or Share()
+        writes, tests, puts = share.packed() if packed else (share.writes, share.preconditions, [])
         return pb.TxnWork(
             txn=self.txn(),
             priority_ts=self.priority_ts,
-            writes=[_write(w) for w in share.writes],
-            preconditions=[_precondition(p) for p in share.preconditions],
+            writes=[_write(w) for w in writes],
+            preconditions=[_precondition(p) for p in tests] + ([_PACKED] if puts else []),
+            puts=puts,
             held=[_lock(*lock) for lock in share.held],
             term=share.term,
             deadline=self.deadline,
@@ -101,11 +122,11 @@ async def commit(router: Router, plan: Plan, timeout_s: float, spawn: Spawn) -> 
             return _end(router, plan, others, decision, error, spawn)
     sent = Sent()
 
-    def request() -> pb.Request:
-        return pb.Request(commit=pb.Commit(work=plan.work(plan.coordinator), participants=prepared))
+    def request(packed: bool) -> pb.Request:
+        return pb.Request(commit=pb.Commit(work=plan.work(plan.coordinator, packed=packed), participants=prepared))
 
     try:
-        response = await router.send(plan.coordinator, request, timeout_s, sent=sent)
+        response = await _send_work(router, plan.coordinator, request, timeout_s, sent)
         ts = int(response.commit.ts)
     except F1Error as error:
         decision = Decision(False, 0)
@@ -134,10 +155,11 @@ def _not_committed(error: F1Error) -> F1Error:
 
 async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s: float) -> list[pb.PreparedIn]:
     async def prepare(group: int) -> pb.PreparedIn:
-        def request() -> pb.Request:
-            return pb.Request(prepare=pb.Prepare(work=plan.work(group), coordinator_group=plan.coordinator))
+        def request(packed: bool) -> pb.Request:
+            work = plan.work(group, packed=packed)
+            return pb.Request(prepare=pb.Prepare(work=work, coordinator_group=plan.coordinator))
 
-        response = await router.send(group, request, timeout_s)
+        response = await _send_work(router, group, request, timeout_s, Sent())
         return pb.PreparedIn(group=group, prepare_ts=response.prepare.prepare_ts)
 
     tasks = [asyncio.create_task(prepare(group), name=f"prepare in group {group}") for group in groups]
@@ -153,6 +175,20 @@ async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s:
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def _send_work(
+    router: Router, group: int, request: Callable[[bool], pb.Request], timeout_s: float, sent: Sent
+) -> pb.Response:
+    """Send a share, packed unless a server was met that knows not how: it has refused it, and done nothing."""
+    packed = router.packs()
+    try:
+        return await router.send(group, lambda: request(packed), timeout_s, sent=sent)
+    except F1Error as error:
+        if not packed or error.code is not Code.INVALID_ARGUMENT or "unknown kind" not in error.message:
+            raise
+    router.pack_later()
+    return await router.send(group, lambda: request(False), timeout_s, sent=sent)
 
 
 async def _resolve(router: Router, plan: Plan, cause: F1Error) -> Decision:

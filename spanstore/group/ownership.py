@@ -6,7 +6,7 @@ from f1common.errors import Code, F1Error
 from spanstore.group import reads
 from spanstore.group.holding import Holding
 from spanstore.group.move_requests import Export
-from spanstore.group.requests import Commit, LockRead, Outcome, Prepare, Read, Request, Settle, TxnWork, lock_of_write
+from spanstore.group.requests import Commit, LockRead, Outcome, Prepare, Read, Request, Settle, TxnWork
 from spanstore.placement.range_map import KEY_MAX
 from spanstore.txn.spans import Span
 
@@ -31,7 +31,7 @@ def touched_by(request: Request) -> Sequence[Span]:
 
 def _spans_of(work: TxnWork) -> list[Span]:
     # Of a key that holds the commit timestamp, wherever that will put it.
-    spans = [span for span, _ in map(lock_of_write, work.writes)]
+    spans = [span for span, _ in work.locks]
     spans.extend(work.tested)
     return spans
 

@@ -78,17 +78,20 @@ class TxnWork:
     term: int = 0
     deadline: int = 0
     above: int = 0
+    locks: tuple[tuple[Span, LockMode], ...] = field(init=False, repr=False, compare=False)
+    """What the writes lock, and how. This and the next are asked for on every step of a commit's way."""
     tested: tuple[Span, ...] = field(init=False, repr=False, compare=False)
-    """What the preconditions look at, worked out once: it is asked for on every step of a commit's way."""
+    """What the preconditions look at."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "locks", tuple(map(lock_of_write, self.writes)))
         tested = tuple(span for test in self.preconditions for span in spans_of(test))
         object.__setattr__(self, "tested", tested)
 
     def wanted(self) -> list[tuple[Span, LockMode]]:
         """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
-        wanted = [lock_of_write(write) for write in self.writes]
-        if not self.preconditions:
+        wanted = list(self.locks)
+        if not self.tested:
             return wanted
         written = {write.key for write in self.writes if write.key_offset < 0}
         return wanted + [(s, LockMode.SHARED) for s in self.tested if s.end is not None or s.start not in written]

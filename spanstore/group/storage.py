@@ -17,7 +17,7 @@ from f1common.errors import Code, F1Error
 from spanstore.engine import keyspace
 from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group.requests import TxnWork
-from spanstore.mvcc.versions import latest, latest_in_range_ts
+from spanstore.mvcc.versions import has_no_version, latest, latest_in_range_ts
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Ballot, HardState, LogEntry
 from spanstore.txn import outcomes
@@ -161,13 +161,20 @@ def newest_of(
 def failed_test(reader: Reader, group: int, work: TxnWork, mark_ts: int) -> outcomes.Failure | None:
     """Return the first precondition of ``work`` that does not hold now, None if all do; ``mark_ts``: garbage mark."""
     written = [write.key for write in work.writes]
-    return outcomes.evaluate(work.preconditions, *newest_of(reader, group), mark_ts, written)
+
+    def is_empty(first: bytes, last: bytes) -> bool:
+        return has_no_version(reader, group, first, last)
+
+    return outcomes.evaluate(work.preconditions, *newest_of(reader, group), mark_ts, written, is_empty)
 
 
 def made_writes(reader: Reader, group: int, work: TxnWork) -> tuple[Write, ...]:
     """Return the writes that are made: not those of keys with a newer version than a precondition allows for."""
     above = outcomes.left_out_above(work.preconditions)
-    if above is None:
+    if above is None or not work.writes:
+        return work.writes
+    keys = [write.key for write in work.writes]
+    if has_no_version(reader, group, min(keys), max(keys)):
         return work.writes
     newest, _ = newest_of(reader, group)
     return tuple(write for write in work.writes if (found := newest(write.key)) is None or found[0] <= above)

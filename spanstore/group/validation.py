@@ -47,6 +47,8 @@ def validate_work(request: Commit | Prepare, max_bytes: int) -> None:
             raise F1Error(Code.INVALID_ARGUMENT, "a key that holds the commit timestamp has no newer version")
         # What a replica refuses when it applies it would stop the group for ever.
         check_key(write.key)
-        check_places(write.key, write.key_offset if write.key_offset >= 0 else None, write.value, write.value_offsets)
+        if write.key_offset >= 0 or write.value_offsets:
+            offset = write.key_offset if write.key_offset >= 0 else None
+            check_places(write.key, offset, write.value, write.value_offsets)
     if isinstance(request, Prepare) and not work.deadline:
         raise F1Error(Code.INVALID_ARGUMENT, "a prepare needs a deadline")

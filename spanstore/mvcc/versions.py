@@ -125,6 +125,12 @@ def latest(reader: Reader, group: int, key: bytes) -> Version | None:
     return read_version(reader, group, key, MAX_TS)
 
 
+def has_no_version(reader: Reader, group: int, first: bytes, last: bytes) -> bool:
+    """Tell whether neither ``first`` nor ``last``, nor any key between them, has any version."""
+    prefix = data_prefix(group)
+    return reader.seek_first(prefix + first, prefix + last + AFTER_VERSIONS) is None
+
+
 def scan_versions(
     reader: Reader,
     group: int,

@@ -25,8 +25,12 @@ from spanstore.txn.outcomes import (
     ExpectVersion,
     NoNewer,
     Precondition,
+    WrittenAbsent,
 )
 from spanstore.txn.spans import Span
+
+_UNDERSTOOD = 1
+"""What ``Precondition.understands`` may ask for (proto/spanstore.proto)."""
 
 # ---------------------------------------------------------------------- replicas
 
@@ -246,24 +250,38 @@ def _mode(mode: int) -> LockMode:
 
 
 def _work(m: pb.TxnWork) -> rq.TxnWork:
+    writes = [
+        Write(
+            w.key,
+            w.value if w.HasField("value") else None,
+            w.key_offset if w.key_offset > 0 else -1,
+            tuple(w.value_offsets),
+        )
+        for w in m.writes
+    ]
+    tests = [_precondition(p) for p in m.preconditions if not _is_understood(p)]
+    for puts in m.puts:
+        keys = tuple(puts.keys)
+        if len(keys) != len(puts.values):
+            raise F1Error(Code.INVALID_ARGUMENT, f"{len(keys)} keys are to get {len(puts.values)} values")
+        writes += map(Write, keys, puts.values)
+        if puts.absent:
+            tests.append(WrittenAbsent(keys))
     return rq.TxnWork(
         txn=_txn(m.txn),
         priority_ts=m.priority_ts,
-        writes=tuple(
-            Write(
-                w.key,
-                w.value if w.HasField("value") else None,
-                w.key_offset if w.key_offset > 0 else -1,
-                tuple(w.value_offsets),
-            )
-            for w in m.writes
-        ),
-        preconditions=tuple(_precondition(p) for p in m.preconditions),
+        writes=tuple(writes),
+        preconditions=tuple(tests),
         held=tuple((Span(k.start, k.end if k.HasField("end") else None), _mode(k.mode)) for k in m.held),
         term=m.term,
         deadline=m.deadline,
         above=m.above,
     )
+
+
+def _is_understood(m: pb.Precondition) -> bool:
+    """Tell whether it only asks what this server knows."""
+    return m.WhichOneof("test") == "understands" and m.understands <= _UNDERSTOOD
 
 
 def _precondition(m: pb.Precondition) -> Precondition:

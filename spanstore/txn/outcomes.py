@@ -6,7 +6,7 @@ the records as of everything applied or in flight; the ``after_*`` functions say
 command, and hold even if two commands about one id lie in the log. The package docstring has the argument.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar, assert_never
@@ -393,7 +393,13 @@ class NoNewer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     leave_out: bool = False
 
 
-Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchangedRange | NoNewer
+class WrittenAbsent(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    """There is no row under any of ``keys``, all of which the transaction writes."""
+
+    keys: tuple[bytes, ...]
+
+
+Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchangedRange | NoNewer | WrittenAbsent
 
 
 def spans_of(precondition: Precondition) -> tuple[Span, ...]:
@@ -404,7 +410,7 @@ def spans_of(precondition: Precondition) -> tuple[Span, ...]:
     match precondition:
         case ExpectUnchangedRange(start, end):
             return (Span(start, end),)
-        case NoNewer():
+        case NoNewer() | WrittenAbsent():
             return ()  # the writes are locked anyway
         case _:
             assert_never(precondition)
@@ -429,10 +435,12 @@ def evaluate(
     newest_in_range: Callable[[bytes, bytes], int],
     mark_ts: int = 0,
     written: Sequence[bytes] = (),
+    is_empty: Callable[[bytes, bytes], bool] = lambda first, last: False,
 ) -> Failure | None:
     """Return the first of ``preconditions`` that fails, None if all hold. The caller holds locks on all of their keys.
 
-    ``written``: the keys that the transaction writes.
+    ``written``: the keys that the transaction writes. ``is_empty`` may say of two keys that neither they nor any
+    between them have a version, which saves looking at each of many.
 
     ``latest`` gives the commit timestamp of a key's newest version and whether it is a row (not a delete), or None if
     there is no version; ``newest_in_range`` gives the newest commit timestamp in a range, 0 if there is none.
@@ -459,13 +467,23 @@ def evaluate(
                 if not _is_row(latest(key)):
                     return Failure(Code.NOT_FOUND, f"there is no row with key {key.hex()}", key)
             case ExpectAbsent(key):
-                if _is_row(latest(key)):
-                    return Failure(Code.ALREADY_EXISTS, f"there is a row with key {key.hex()} already", key)
+                if (failure := _present((key,), latest)) is not None:
+                    return failure
+            case WrittenAbsent(keys):
+                if keys and not is_empty(min(keys), max(keys)) and (failure := _present(keys, latest)) is not None:
+                    return failure
             case NoNewer():
                 if (failure := _newer(precondition, written, latest, mark_ts)) is not None:
                     return failure
             case _:
                 assert_never(precondition)
+    return None
+
+
+def _present(keys: Iterable[bytes], latest: Callable[[bytes], tuple[int, bool] | None]) -> Failure | None:
+    for key in keys:
+        if _is_row(latest(key)):
+            return Failure(Code.ALREADY_EXISTS, f"there is a row with key {key.hex()} already", key)
     return None
 
 

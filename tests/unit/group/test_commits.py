@@ -16,6 +16,7 @@ from spanstore.txn.outcomes import (
     ExpectVersion,
     NoNewer,
     Precondition,
+    WrittenAbsent,
 )
 from tests.unit.group.kit import code, commit, committed, decided, group, lock, prepare, put, read_one, ref, value
 
@@ -283,6 +284,35 @@ def test_of_what_has_a_newer_version_the_write_is_left_out() -> None:
         committed(world.get("a", commit(ref("t5"), values, tests=[NoNewer(since, leave_out=True)])))
         committed(world.get("a", commit(ref("t6"), {b"new": b"3"}, tests=[NoNewer(newer)])))
         assert value(world, "a", b"old") == b"backfill" and value(world, "a", b"new") == b"3"
+
+
+def test_rows_that_are_written_are_not_there() -> None:
+    """Whether nothing lies about, another row lies between them, or one is there, or was."""
+    with group() as world:
+        put(world, "a", "t0", {b"c": b"0", b"e": b"0"})
+        put(world, "a", "t1", {b"e": None})
+        for name, keys, refused in (
+            ("t2", (b"f", b"g"), False),
+            ("t3", (b"b", b"d"), False),
+            ("t4", (b"a", b"c"), True),
+            ("t5", (b"e", b"h"), False),
+            ("t6", (b"x", b"f"), True),
+            ("t7", (b"w\xff", b"w"), False),
+            ("t8", (b"w", b"y"), True),
+        ):
+            answer = world.get("a", commit(ref(name), dict.fromkeys(keys, b"1"), tests=[WrittenAbsent(keys)]))
+            if refused:
+                assert code(answer) is Code.ALREADY_EXISTS, name
+            else:
+                committed(answer)
+        assert {key: value(world, "a", key) for key in (b"a", b"b", b"c", b"e", b"x", b"y")} == {
+            b"a": None,
+            b"b": b"1",
+            b"c": b"0",
+            b"e": b"1",
+            b"x": None,
+            b"y": None,
+        }
 
 
 def test_a_write_that_waited_for_its_lock_is_left_out_for_what_came_meanwhile() -> None:

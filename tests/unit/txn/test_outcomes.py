@@ -31,6 +31,7 @@ from spanstore.txn.outcomes import (
     Premature,
     Stale,
     TooEarly,
+    WrittenAbsent,
 )
 
 CREATED = 1_000
@@ -291,6 +292,24 @@ def test_what_is_written_has_no_newer_version(test: NoNewer, mark_ts: int, code:
     failure = outcomes.evaluate([test], ROWS.get, newest_in_range, mark_ts, WRITTEN)
     assert (failure.code if failure else None) is code
     assert outcomes.spans_of(test) == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [((), None), ((b"never", b"other"), None), ((b"deleted", b"never"), None), ((b"never", b"row", b"z"), b"row")],
+)
+def test_none_of_the_rows_that_are_written_is_there(keys: tuple[bytes, ...], found: bytes | None) -> None:
+    looked: list[tuple[bytes, bytes]] = []
+
+    def is_empty(first: bytes, last: bytes) -> bool:
+        looked.append((first, last))
+        return not any(first <= key <= last for key in ROWS)
+
+    for asked in (is_empty, lambda first, last: False):
+        failure = outcomes.evaluate([WrittenAbsent(keys)], ROWS.get, newest_in_range, is_empty=asked)
+        assert (failure.key if failure else None) == found
+        assert failure is None or failure.code is Code.ALREADY_EXISTS
+    assert looked == ([(min(keys), max(keys))] if keys else [])
 
 
 def test_the_lowest_timestamp_says_which_writes_are_left_out() -> None:
