@@ -8,6 +8,7 @@ import pytest
 from f1common.errors import Code
 from f1server.testing.database import Database, with_database
 from spanstore.client.founding import create_group
+from spanstore.client.groups import read_directory
 from spanstore.client.policies import table_places
 from spanstore.placement.policy import Policy
 
@@ -29,8 +30,15 @@ async def refusal(db: Database, sql: str) -> tuple[Code, str]:
     return Code[caught.value.code], str(caught.value)  # type: ignore[attr-defined]
 
 
+async def with_all_servers(db: Database) -> None:
+    """Wait until the cluster, which has just begun, knows the zones of its servers."""
+    while len((await read_directory(db.storage)).servers) < len(db.cluster.names):
+        await asyncio.sleep(0.1)
+
+
 def test_a_policy_is_of_the_table_its_children_and_its_indexes_whatever_it_is_called() -> None:
     async def body(db: Database) -> None:
+        await with_all_servers(db)
         await db.conn.insert("Customer", [{"Id": 1, "Name": "one"}])
         await db.conn.insert("Campaign", [{"Id": 1, "CampaignId": 2, "Title": "two"}])
         rows = await db.rows(SET)
@@ -59,6 +67,7 @@ def test_a_policy_is_of_the_table_its_children_and_its_indexes_whatever_it_is_ca
 
 def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     async def body(db: Database) -> None:
+        await with_all_servers(db)
         async def code(sql: str, text: str) -> Code:
             found, message = await refusal(db, sql)
             assert text in message
@@ -86,6 +95,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
 
 def test_ranges_go_to_the_group_that_meets_the_policy() -> None:
     async def body(db: Database) -> None:
+        await with_all_servers(db)
         await db.conn.insert("Customer", [{"Id": i, "Name": f"n{i}"} for i in range(20)])
         number = await create_group(db.storage, "near", policy=Policy((), "c"))
         await db.rows("ALTER TABLE Customer SET PLACEMENT (LEADER_ZONE = 'c')")

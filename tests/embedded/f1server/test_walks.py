@@ -213,7 +213,9 @@ def test_how_users_are_served_is_asked_of_all_servers() -> None:
             await db.rows("SELECT V FROM R WHERE A = ?", a)
             await db.conn.execute("UPDATE R SET W = 1 WHERE A = ?", (a,))
         load = await db.process(0)._background.foreground()
-        assert load.reads > 10 and load.commits > 10 and load.read_us > 0 and load.commit_us > 0 and load.age_s < 0.1
+        assert load.reads > 10 and load.commits > 10 and load.age_s < 0.1
+        # Here processors take no time, and reads do not wait for the disk.
+        assert 0 <= load.read_us < load.commit_us
         # The work itself does not count.
         again = await db.process(0)._background.foreground()
         assert again.reads <= load.reads and again.commits <= load.commits
