@@ -68,6 +68,7 @@ def test_a_policy_is_of_the_table_its_children_and_its_indexes_whatever_it_is_ca
 def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     async def body(db: Database) -> None:
         await with_all_servers(db)
+
         async def code(sql: str, text: str) -> Code:
             found, message = await refusal(db, sql)
             assert text in message
