@@ -81,12 +81,15 @@ class F1Servicer(stubs.F1ServerServicer):
             token = batch.token
             return self._unpack(batch)
 
+        def forget(task: asyncio.Task[None]) -> None:
+            mine.discard(task)
+            self._tasks.discard(task)
+
         def handle(request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
             task = asyncio.create_task(self._serve(request, token, reply))
             mine.add(task)
             self._tasks.add(task)
-            task.add_done_callback(mine.discard)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(forget)
 
         try:
             await serve_requests(

@@ -55,6 +55,10 @@ T = TypeVar("T")
 
 DEFAULT_PAGE_BYTES = 1 << 20
 _MAX_PAGE_BYTES = 16 << 20
+_KINDS = frozenset(pb.TxnKind.values())
+_MOST_INFOS = 10_000
+_INFOS: dict[int, tuple[Column, pb.ColumnInfo]] = {}
+"""By the identity of the column, which is kept with it."""
 _FEW_ROWS = 32
 """As many rows are cheaper as cells than as an Arrow stream."""
 _CHANGES_PAGE = 1_000
@@ -498,10 +502,17 @@ class Frontend:
 
 
 def column_info(column: Column) -> pb.ColumnInfo:
-    """Return what a client is told of a table's column."""
-    return pb.ColumnInfo(
-        name=column.name, type=column.type.sql(), proto_type=column.type.proto, nullable=not column.not_null
-    )
+    """Return what a client is told of a table's column; it is not to be changed."""
+    # Every read tells it again, of columns that live as long as their schema.
+    kept = _INFOS.get(id(column))
+    if kept is not None and kept[0] is column:
+        return kept[1]
+    kind = column.type
+    info = pb.ColumnInfo(name=column.name, type=kind.sql(), proto_type=kind.proto, nullable=not column.not_null)
+    if len(_INFOS) >= _MOST_INFOS:
+        _INFOS.clear()
+    _INFOS[id(column)] = column, info
+    return info
 
 
 def _rows(result: nosql.TableRows, few_as_rows: bool) -> pb.TableRows:
@@ -528,7 +539,7 @@ def _table_read(message: pb.TableRead) -> nosql.TableRead:
 
 
 def _kind_of(txn: pb.TxnContext) -> str:
-    if txn.kind not in pb.TxnKind.values():
+    if txn.kind not in _KINDS:
         raise F1Error(Code.INVALID_ARGUMENT, f"{txn.kind} is no kind of transaction; is the client newer?")
     _check_timestamp(txn.read_ts)
     return pb.TxnKind.Name(txn.kind)
