@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from sys import getrefcount
 from typing import Any, Generic, TypeVar
 
 from f1common.errors import InvariantViolation, check
@@ -18,6 +19,8 @@ from spanstore.testing.sim.server import SimServer
 
 T = TypeVar("T")
 
+_ONLY_HERE = 3
+"""References to a task that nobody has any more: its domain's, that of who looks for it, and that of the question."""
 _LAST_TURNS = 10
 """Turns of the loop after the end, in the same instant: whoever waits for a task that has just failed hears of it."""
 
@@ -368,9 +371,12 @@ class World:
             gc.collect()
 
     def _raise_unhandled(self) -> None:
+        """Raise what a task failed of if nobody took notice, or could have."""
         for domain in self._domains:
             for task in domain.tasks:
                 if task.done() and not task.cancelled() and task._log_traceback:
+                    if domain.dead and getrefcount(task) > _ONLY_HERE:
+                        continue  # who has it was killed before looking
                     error = task.exception()
                     raise NodeFailed(
                         f"a task of {domain.name} failed unnoticed: {task.get_name()}: {error!r}"

@@ -355,6 +355,32 @@ def test_a_task_that_fails_unnoticed_fails_the_simulation():
         run_sim(main, 1)
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_task_whose_process_is_killed_before_anybody_looks_is_not_unnoticed(held: bool) -> None:
+    """Whoever has it would have looked; if nobody has it nobody would."""
+
+    async def program(env):
+        async def oops():
+            raise ValueError("oops")
+
+        failing = env.spawn(oops())
+        if not held:
+            del failing
+        await asyncio.sleep(9)
+        failing.result()
+
+    async def main(world):
+        world.add_node("a", program)
+        await asyncio.sleep(1)
+        world.crash("a")
+
+    if held:
+        run_sim(main, 1)
+        return
+    with pytest.raises(SimulationError, match="oops"):
+        run_sim(main, 1)
+
+
 DETERMINISM = """
 import asyncio, sys
 sys.path.insert(0, {directory!r})
