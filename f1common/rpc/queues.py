@@ -18,13 +18,14 @@ class Inbox(Generic[T]):
     OVERLOADED (clients): waiting would only move the queue to where nobody counts it. Not for use across threads.
     """
 
-    __slots__ = ("_bytes", "_items", "_max_bytes", "_max_messages", "_nonempty", "refused")
+    __slots__ = ("_aside", "_bytes", "_items", "_max_bytes", "_max_messages", "_nonempty", "refused")
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         check(max_messages > 0 and max_bytes > 0, "an inbox has room for something")
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._items: deque[tuple[T, int]] = deque()
+        self._aside: list[tuple[T, int]] = []
         self._bytes = 0
         self._nonempty = asyncio.Event()
         self.refused = 0
@@ -35,7 +36,7 @@ class Inbox(Generic[T]):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that wait."""
+        """The bytes that wait, aside or not."""
         return self._bytes
 
     def put(self, item: T, size: int) -> bool:
@@ -43,7 +44,8 @@ class Inbox(Generic[T]):
 
         An empty inbox takes one item of any size: one that could never enter would never make progress.
         """
-        if self._items and (len(self._items) >= self._max_messages or self._bytes + size > self._max_bytes):
+        waiting = len(self._items) + len(self._aside)
+        if waiting and (waiting >= self._max_messages or self._bytes + size > self._max_bytes):
             self.refused += 1
             return False
         self._items.append((item, size))
@@ -66,6 +68,17 @@ class Inbox(Generic[T]):
         self._bytes += sum(size for _, size in returned)
         if self._items:
             self._nonempty.set()
+
+    def put_aside(self, item: T, size: int) -> None:
+        """Let an item that was drained wait where nobody drains it; it counts as before."""
+        self._aside.append((item, size))
+        self._bytes += size
+
+    def take_up(self) -> None:
+        """Let what was put aside be the oldest again."""
+        aside, self._aside = self._aside, []
+        self._bytes -= sum(size for _, size in aside)
+        self.put_back(aside)
 
     async def wait(self) -> None:
         """Return once there is something to drain, at once if there is already."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.rpc.queues import Inbox
-from spanstore.engine.base import Engine
+from spanstore.engine.base import Engine, EngineFailed
 from spanstore.group.group import Group
 from spanstore.group.load import LoadMeter
 from spanstore.group.outbox import Ticket
@@ -69,10 +69,12 @@ class ReadsBeside:
         self._loads = loads
         self._casualties = casualties
         self._inbox = inbox
-        self._later: list[FromClient] = []
 
     async def until(self, written: "asyncio.Future[None]", wake: asyncio.Event) -> set[int]:
-        """Answer reads until ``written`` is done, well or badly; return the groups that did. ``wake``: some arrived."""
+        """Answer reads until ``written`` is done, well or badly; return the groups that did. ``wake``: some arrived.
+
+        Raises EngineFailed; if the disk has failed it is the error of ``written``, which says how.
+        """
         written.add_done_callback(lambda _: wake.set())
         busy: set[int] = set()
         try:
@@ -84,9 +86,11 @@ class ReadsBeside:
                 wake.clear()
                 await self._wait(busy, wake)
                 self._deliver(busy)
+        except EngineFailed:
+            await written
+            raise
         finally:
-            later, self._later = self._later, []
-            self._inbox.put_back((item, item.size) for item in later)
+            self._inbox.take_up()
         return busy
 
     def _answer_some(self) -> set[int]:
@@ -101,7 +105,7 @@ class ReadsBeside:
                 (item,) = self._inbox.drain(1, 1)
                 group = self._groups.get(item.group)
                 if group is None or not group.reads_beside():
-                    self._later.append(item)
+                    self._inbox.put_aside(item, item.size)
                     continue
                 if refused_as_crowded(item.ticket):
                     continue

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from f1common.errors import Code, F1Error
+from spanstore.engine.base import EngineFailed
 from spanstore.group.members import Step
 from spanstore.group.requests import (
     Answer,
@@ -17,7 +20,8 @@ from spanstore.group.requests import (
     Request,
 )
 from spanstore.group.state import Done, MembersChanged
-from spanstore.testing.replicas import MS
+from spanstore.paxos.messages import NO_BALLOT, Accept, Ballot
+from spanstore.testing.replicas import EPOCH, FAST, MS
 from tests.unit.runtime.bench import Bench, run, write
 
 
@@ -170,3 +174,49 @@ def test_a_turn_goes_on_when_the_disk_is_ready_however_many_reads_wait() -> None
         assert all(value_in(answers) == b"v" for answers in asked)
 
     run(main)
+
+
+def test_a_failed_sync_says_what_failed_however_many_reads_wait() -> None:
+    """Whoever reads meanwhile finds an engine that has failed before; what is wrong with the disk says the commit."""
+
+    async def main(bench: Bench) -> None:
+        await with_rows(bench)
+        for _ in range(200):
+            bench.ask(1, Read(0, (b"a",)))
+        bench.ask(1, write(b"b"))
+        bench.engine.fail_next_commit(Code.DISK_FULL)
+        feeder = asyncio.create_task(_keep_asking(bench))
+        with pytest.raises(EngineFailed) as caught:
+            await bench.server.run()
+        feeder.cancel()
+        assert caught.value.code is Code.DISK_FULL
+
+    run(main)
+
+
+async def _keep_asking(bench: Bench) -> None:
+    while True:
+        bench.ask(1, Read(0, (b"a",)))
+        await asyncio.sleep(0)
+
+
+def test_reads_that_are_put_aside_fill_the_inbox_as_before() -> None:
+    """However long the disk takes: nobody's memory grows by what clients send meanwhile."""
+
+    async def main(bench: Bench) -> None:
+        await bench.turns(2)
+        asked = []
+        accept = Accept(Ballot(9, "b"), 0, NO_BALLOT, (), 0, EPOCH, 1, FAST.lease_us, 0, 0, 0)
+        bench.server.receive(1, "b", "a", accept, 10)
+        async with syncing(bench):
+            for _ in range(5):
+                asked += [bench.ask(1, Read(0, (b"a",))) for _ in range(bench.inbox)]
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            answers = [answer for answers in asked for answer in answers]
+            assert len(answers) == 4 * bench.inbox
+            assert all(isinstance(answer, F1Error) and answer.code is Code.OVERLOADED for answer in answers)
+        await bench.turns(2)
+        assert all(len(answers) == 1 for answers in asked)
+
+    run(main, Bench(voters=("a", "b", "c")))
