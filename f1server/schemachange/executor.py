@@ -379,11 +379,15 @@ class SchemaChanges:
         return await self._jobs.change(database, number, edit)
 
     async def resume(self, database: str, number: int) -> Job:
-        """Have a paused change go on, at any server. Raises NOT_FOUND, FAILED_PRECONDITION."""
+        """Have a change go on that is paused, or is to be. Raises NOT_FOUND, FAILED_PRECONDITION."""
 
         def edit(job: Job) -> Job:
+            if job.order is Order.PAUSE:
+                return replace(job, order=Order.NONE)
             if job.state is not JobState.PAUSED:
-                raise F1Error(Code.FAILED_PRECONDITION, f"schema change {number} is {job.state}, not paused")
+                back = job.order is Order.CANCEL or job.state is JobState.UNDOING
+                does = "goes back" if back else f"is {job.state}"
+                raise F1Error(Code.FAILED_PRECONDITION, f"schema change {number} {does}, it is not paused")
             return replace(job, state=JobState.UNDOING if job.back else JobState.RUNNING, owner="")
 
         return await self._jobs.change(database, number, edit)

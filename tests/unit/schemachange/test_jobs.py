@@ -155,6 +155,48 @@ def test_a_cancelled_change_that_is_paused_goes_back_when_it_is_resumed():
     sim(main)
 
 
+def test_a_change_that_has_not_stopped_yet_goes_on_when_it_is_resumed():
+    """Else it would stop after somebody was told that it runs, and wait for ever."""
+
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        while not a.work.done:
+            await asyncio.sleep(0.001)
+        number = (await a.jobs.running("default")).job.number
+        await b.changes.order("default", number, Order.PAUSE)
+        assert (await b.changes.resume("default", number)).order is Order.NONE
+        await asyncio.sleep(3)
+        a.work.gate.set()
+        await task
+        assert (await a.store.load("default")).schema.table("t").index("i").state is ElementState.PUBLIC
+
+    sim(main)
+
+
+def test_a_change_that_is_cancelled_is_not_resumed():
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        while not a.work.done:
+            await asyncio.sleep(0.001)
+        number = (await a.jobs.running("default")).job.number
+        error = await refused(Code.FAILED_PRECONDITION, b.changes.resume("default", number))
+        assert "is running, it is not paused" in error.message
+        await b.changes.order("default", number, Order.CANCEL)
+        error = await refused(Code.FAILED_PRECONDITION, b.changes.resume("default", number))
+        assert "goes back, it is not paused" in error.message
+        await asyncio.sleep(3)
+        a.work.gate.set()
+        await refused(Code.CANCELLED, task)
+
+    sim(main)
+
+
 def test_a_cancel_is_not_overruled_by_a_pause():
     """Both are ordered before the owner looks: whoever cancelled was told that the change goes back."""
 
