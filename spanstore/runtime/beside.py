@@ -12,13 +12,14 @@ Everything else that arrives waits: requests that take locks or write, and the p
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.rpc.queues import Inbox
-from spanstore.engine.base import Engine, EngineFailed
+from spanstore.engine.base import Engine
 from spanstore.group.group import Group
 from spanstore.group.load import LoadMeter
 from spanstore.group.outbox import Ticket
@@ -51,7 +52,10 @@ def refused_as_crowded(ticket: Ticket) -> bool:
 
 
 class ReadsBeside:
-    """The reads that wait at a spanserver, and who answers them between two turns."""
+    """The reads that wait at a spanserver, and who answers them between two turns.
+
+    Callbacks of the loop do it, so that whoever waits for the disk goes on as soon as that is ready.
+    """
 
     def __init__(
         self,
@@ -69,29 +73,47 @@ class ReadsBeside:
         self._loads = loads
         self._casualties = casualties
         self._inbox = inbox
+        self._writing = False
+        self._due = False
+        self._busy: set[int] = set()
+        self._failure: Exception | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def until(self, written: "asyncio.Future[None]", wake: asyncio.Event) -> set[int]:
-        """Answer reads until ``written`` is done, well or badly; return the groups that did. ``wake``: some arrived.
+    @contextmanager
+    def during_a_sync(self) -> Iterator[set[int]]:
+        """Answer reads inside of this; gives the groups that did, in the end.
 
-        Raises EngineFailed; if the disk has failed it is the error of ``written``, which says how.
+        Raises what went wrong with that; if the sync fails, too, then that, which says how the disk has failed.
         """
-        written.add_done_callback(lambda _: wake.set())
-        busy: set[int] = set()
+        self._writing, self._busy, self._failure = True, set(), None
+        self.arrived()
         try:
-            while not written.done():
-                if len(self._inbox):
-                    busy |= self._answer_some()
-                    await asyncio.sleep(0)
-                    continue
-                wake.clear()
-                await self._wait(busy, wake)
-                self._deliver(busy)
-        except EngineFailed:
-            await written
-            raise
+            yield self._busy
         finally:
+            self._writing = False
+            self._stop_timer()
             self._inbox.take_up()
-        return busy
+        if self._failure is not None:
+            raise self._failure
+
+    def arrived(self) -> None:
+        """There is a read in the inbox: answer it soon, if the disk works just now."""
+        if self._writing and not self._due and len(self._inbox) and self._failure is None:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._due = False
+        if not self._writing:
+            return
+        try:
+            if len(self._inbox):
+                self._busy |= self._answer_some()
+            self._deliver(self._busy)
+            self._set_timer()
+        except Exception as error:
+            self._failure = error  # the turn will raise it: nobody would hear of it here
+        self.arrived()
 
     def _answer_some(self) -> set[int]:
         """Answer the oldest reads; those that must wait for the next turn are put aside."""
@@ -116,7 +138,6 @@ class ReadsBeside:
                 self._casualties.guarded(item.group, Group.on_request, item.ticket)
                 if self._clock.sample().boot_us >= until_us:
                     break
-        self._deliver(busy)
         return busy
 
     def _deliver(self, busy: Iterable[int]) -> None:
@@ -125,16 +146,16 @@ class ReadsBeside:
             if number in self._groups:
                 self._groups[number].deliver(now)
 
-    async def _wait(self, busy: Iterable[int], wake: asyncio.Event) -> None:
-        """Wait until something happens, or an answer's timestamp has passed (commit-wait)."""
-        stamps = [self._groups[number].next_answer_ts() for number in busy if number in self._groups]
+    def _set_timer(self) -> None:
+        """Come back when the timestamp of an answer has passed (commit-wait)."""
+        self._stop_timer()
+        stamps = [self._groups[number].next_answer_ts() for number in self._busy if number in self._groups]
         first_ts = min((ts for ts in stamps if ts is not None), default=None)
-        if first_ts is None:
-            await wake.wait()
-            return
-        wait_us = max(1, first_ts - self._clock.sample().tt.earliest + 1)
-        timer = asyncio.get_running_loop().call_later(wait_us / 1_000_000, wake.set)
-        try:
-            await wake.wait()
-        finally:
-            timer.cancel()
+        if first_ts is not None:
+            wait_us = max(1, first_ts - self._clock.sample().tt.earliest + 1)
+            self._timer = asyncio.get_running_loop().call_later(wait_us / 1_000_000, self._go_on)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

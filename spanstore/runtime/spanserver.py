@@ -211,6 +211,7 @@ class SpanServer:
             ticket.reply(F1Error(Code.OVERLOADED, f"{self.name} has too many requests waiting; retry later"))
         else:
             self._wake.set()
+            self._beside.arrived()
 
     def _inbox_of(self, ticket: Ticket) -> Inbox[FromClient]:
         return self._reads if isinstance(ticket.request, Read) else self._inbox
@@ -405,12 +406,8 @@ class SpanServer:
         """Make a turn's writes durable, under the eyes of whoever watches the disk; return who answered reads then."""
         if self.supervision is not None:
             self.supervision.sync_began(self._clock.sample().boot_us)
-        writing = asyncio.ensure_future(self._engine.commit(batch))
-        try:
-            busy = await self._beside.until(writing, self._wake)
-            await writing
-        finally:
-            writing.cancel()
+        with self._beside.during_a_sync() as busy:
+            await self._engine.commit(batch)
         if self.supervision is not None:
             self.supervision.sync_ended(self._clock.sample().boot_us)
         return busy

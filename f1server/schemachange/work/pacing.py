@@ -8,6 +8,9 @@ from spanstore.client import SpanClient
 
 __all__ = ["Paced"]
 
+_BATCH_S = 0.1
+_LEAST_ROWS = 50
+"""A commit costs as much as about so many rows."""
 _ASK_S = 0.25
 """The servers that users read from may not be those that the work writes to, so they are asked."""
 
@@ -50,3 +53,7 @@ class Paced:
 
     def end(self, rows: int) -> None:
         """The batch has ended."""
+
+    def batch_rows(self) -> int:
+        """Return how many rows a batch should have: some ten batches a second, as long as they are not tiny."""
+        return max(_LEAST_ROWS, int(self._throttle.rate * _BATCH_S))

@@ -29,7 +29,7 @@ _FEW = 5.0
 """So few requests of users in a second say nothing, and are hardly in danger."""
 _CUT = 0.7
 _STEPS = 10
-"""So many steps lead from the rate at the beginning to twice of it."""
+"""So many steps lead from the lower bound to twice of it: who need not hurry gropes its way in small ones."""
 _IDLE_GROWTH = 4.0
 _UNHURRIED_S = 330.0
 """How long a walk over a table may take that has to yield to users all the time."""
@@ -183,7 +183,7 @@ class Throttle:
         elif slowdown > options.slowdown:
             self.rate *= _CUT
         else:
-            self.rate += options.min_rate / _STEPS
+            self.rate += options.floor / _STEPS
         self._bound()
 
     def _bound(self) -> None:

@@ -17,7 +17,7 @@ A batch commits within the fence that the caller gives (:data:`Fence`), and betw
 as :class:`Pace` says.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
@@ -35,6 +35,7 @@ from f1server.schemachange.work.verification import Verifier
 from f1server.schemachange.work.walking import Fence, Pace, Tell, Walk, WalkKind, cut, paced
 from spanstore.client import STORED_COLUMNS, KeyRange, NoNewer, SpanClient, TableRows, Transaction, Write
 from spanstore.client.values import Precondition
+from spanstore.placement.range_map import RangeMap
 
 __all__ = ["Walker"]
 
@@ -159,7 +160,7 @@ class Walker:
         *,
         counted: bool = True,
     ) -> None:
-        for some in cut(rows, lambda row: row.size):
+        for some in cut(rows, lambda row: row.size, self._pace.batch_rows):
             async with paced(self._pace, len(some)):
                 await work(some)
             if counted:
@@ -235,25 +236,23 @@ class Walker:
         count = _Counted(gathered.rows, gathered.count, watch)
         # Of two rows of the snapshot that want one key, one may be gone by now.
         disputed = [entry.row for found in contended.values() if len(found) > 1 for entry in found]
-        for some in await self._batches(sorted(plain, key=_key_of)):
+        ranges = await self._client.range_map()
+        for some in self._batches(ranges, sorted(plain, key=_key_of)):
             async with paced(self._pace, len(some)):
                 disputed += await self._enter_plain(walk, some)
             await count.add(len(some))
         alone = sorted((found[0] for found in contended.values() if len(found) == 1), key=_key_of)
-        for some in await self._batches(alone):
+        for some in self._batches(ranges, alone):
             async with paced(self._pace, len(some)):
                 disputed += await self._enter_unique(walk, some)
             await count.add(len(some))
         await self._dispute(walk, disputed, watch)
         await count.end()
 
-    async def _batches(self, entries: Sequence[_Entry]) -> list[list[_Entry]]:
+    def _batches(self, ranges: RangeMap, entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
         """Cut entries in the order of their keys into batches, each of one group as far as the range map is right."""
-        ranges = await self._client.range_map()
-        found: list[list[_Entry]] = []
-        for _, entries_of_group in groupby(entries, key=lambda entry: ranges.group_of(entry.key)):
-            found += cut(entries_of_group, lambda entry: len(entry.key) + len(entry.value))
-        return found
+        for _, of_group in groupby(entries, key=lambda entry: ranges.group_of(entry.key)):
+            yield from cut(of_group, lambda entry: len(entry.key) + len(entry.value), self._pace.batch_rows)
 
     async def _enter_plain(self, walk: Walk, entries: Sequence[_Entry]) -> list[bytes]:
         """Write entries that no other row may want; return the keys of rows that only locks can decide about."""

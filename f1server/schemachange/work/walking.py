@@ -1,6 +1,6 @@
 """What all walks of a schema change have in common: what is walked over, the pace, and the fence of its commits."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,6 +52,9 @@ class Pace(Protocol):
     def end(self, rows: int) -> None:
         """The batch has ended, one way or another."""
 
+    def batch_rows(self) -> int:
+        """Return how many rows or entries a batch that begins now should have at most: all wait while it commits."""
+
 
 Tell = Callable[[int, int], Awaitable[None]]
 """Called between batches with the numbers of rows and bytes since the last call; raises to stop the work."""
@@ -84,14 +87,22 @@ async def paced(pace: Pace, rows: int) -> AsyncGenerator[None, None]:
         pace.end(rows)
 
 
-def cut(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
-    """Cut what is written into batches of one commit: not too many, and not too large unless one alone is."""
-    found: list[list[T]] = []
-    size = 0
+def cut(
+    items: Iterable[T], size_of: Callable[[T], int], most_rows: Callable[[], int] = lambda: _COMMIT_ROWS
+) -> Iterator[list[T]]:
+    """Cut what is written into batches of one commit: not too many, and not too large unless one alone is.
+
+    ``most_rows`` is asked for each batch as it begins, which is when the one before it has been written.
+    """
+    batch: list[T] = []
+    size = most = 0
     for item in items:
         size += size_of(item)
-        if not found or len(found[-1]) == _COMMIT_ROWS or size > _COMMIT_BYTES:
-            found.append([])
-            size = size_of(item)
-        found[-1].append(item)
-    return found
+        if batch and (len(batch) == most or size > _COMMIT_BYTES):
+            yield batch
+            batch, size = [], size_of(item)
+        if not batch:
+            most = min(most_rows(), _COMMIT_ROWS)
+        batch.append(item)
+    if batch:
+        yield batch

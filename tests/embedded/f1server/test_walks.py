@@ -200,8 +200,12 @@ def test_commits_are_small_in_number_and_in_size() -> None:
     sizes = [1] * 1_150
     assert [len(batch) for batch in walking.cut(sizes, lambda size: size)] == [500, 500, 150]
     large = [400_000, 400_000, 400_000, 5_000_000, 1, 1]
-    assert walking.cut(large, lambda size: size) == [[400_000, 400_000], [400_000], [5_000_000], [1, 1]]
-    assert walking.cut([], len) == []
+    assert list(walking.cut(large, lambda size: size)) == [[400_000, 400_000], [400_000], [5_000_000], [1, 1]]
+    assert list(walking.cut([], len)) == []
+    # Each batch is as large as is right when it begins.
+    wanted = iter([3, 1_000, 2])
+    found = [len(batch) for batch in walking.cut([1] * 600, lambda size: size, lambda: next(wanted, 2))]
+    assert found == [3, 500, *[2] * 48, 1]
 
 
 def test_how_users_are_served_is_asked_of_all_servers() -> None:

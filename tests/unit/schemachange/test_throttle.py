@@ -3,11 +3,14 @@
 import random
 from collections.abc import Callable
 from itertools import takewhile
+from typing import cast
 
 import pytest
 
 from f1common.config import F1ServerSection
+from f1server.schemachange.work.pacing import Paced
 from f1server.schemachange.work.throttle import Figures, Throttle, ThrottleOptions
+from spanstore.client import SpanClient
 
 OPTIONS = ThrottleOptions(slowdown=0.05, min_rate=1_000, max_rate=40_000)
 BATCH = 100
@@ -127,6 +130,17 @@ def test_a_small_table_yields_to_users_from_the_beginning() -> None:
     assert plant.run(throttle, 15) < 1.2 * 300
     rate = plant.run(throttle, 230)
     assert 0.9 * 300 < rate < 1.2 * 300
+
+
+def test_batches_are_as_large_as_a_tenth_of_a_second_allows() -> None:
+    def rows(rate: float) -> int:
+        async def nothing(_: float) -> None:
+            pass
+
+        options = ThrottleOptions(min_rate=rate, max_rate=50_000)
+        return Paced(cast(SpanClient, None), options, lambda: 0.0, nothing).batch_rows()
+
+    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [50, 60, 300, 5_000]
 
 
 def test_what_was_found_out_is_kept_when_the_workers_become_fewer() -> None:
