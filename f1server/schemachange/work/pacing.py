@@ -9,8 +9,8 @@ from spanstore.client import SpanClient
 __all__ = ["Paced"]
 
 _BATCH_S = 0.1
-_LEAST_ROWS = 50
-"""A commit costs as much as about so many rows."""
+_LEAST_ROWS = 200
+"""A commit by itself costs all servers together as much as about so many rows do."""
 _ASK_S = 0.25
 """The servers that users read from may not be those that the work writes to, so they are asked."""
 

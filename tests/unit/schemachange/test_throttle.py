@@ -140,7 +140,7 @@ def test_batches_are_as_large_as_a_tenth_of_a_second_allows() -> None:
         options = ThrottleOptions(min_rate=rate, max_rate=50_000)
         return Paced(cast(SpanClient, None), options, lambda: 0.0, nothing).batch_rows()
 
-    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [50, 60, 300, 5_000]
+    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [200, 200, 300, 5_000]
 
 
 def test_what_was_found_out_is_kept_when_the_workers_become_fewer() -> None:
