@@ -298,12 +298,11 @@ class SchemaChanges:
                 why = waits.why
             else:
                 return None if made is None else Applied(*made)
-        refuse_behind_paused(running, why)
-        await self._outcome(running)
+        await self._outcome(running, lambda job: refuse_behind_paused(job, why))
         return None
 
-    async def _outcome(self, job: Job) -> Job:
-        """Return a job once it has ended; carry it out if it is this server's, or nobody's any more."""
+    async def _outcome(self, job: Job, may_wait: Callable[[Job], None] = lambda _: None) -> Job:
+        """Return a job when it has ended, if ``may_wait`` raises nothing; carry it out if it is nobody else's."""
         pause = POLL_S
         while True:
             row = await self._jobs.running(job.database)
@@ -312,6 +311,7 @@ class SchemaChanges:
                 if ended is None:
                     raise F1Error(Code.UNAVAILABLE, f"schema change {job.number} ended long ago, nobody knows how")
                 return ended
+            may_wait(row.job)
             task = self._mine.get((job.database, job.number)) or await self._take(row)
             if task is not None:
                 await asyncio.wait((task,))
@@ -385,8 +385,7 @@ class SchemaChanges:
             if job.order is Order.PAUSE:
                 return replace(job, order=Order.NONE)
             if job.state is not JobState.PAUSED:
-                back = job.order is Order.CANCEL or job.state is JobState.UNDOING
-                does = "goes back" if back else f"is {job.state}"
+                does = "goes back" if job.order or job.state is JobState.UNDOING else f"is {job.state}"
                 raise F1Error(Code.FAILED_PRECONDITION, f"schema change {number} {does}, it is not paused")
             return replace(job, state=JobState.UNDOING if job.back else JobState.RUNNING, owner="")
 

@@ -437,7 +437,7 @@ class _Play:
         for order in (*orders, pb.SchemaJobs.RESUME):
             await asyncio.sleep(rng.random() * self._scenario.lease_ms / 1_000)
             await self._order(session, order)
-        # A pause may be obeyed after it was asked to go on.
+        # An order may fail for a reason that passes.
         while await self._order(session, pb.SchemaJobs.RESUME):
             await asyncio.sleep(0.5)
 

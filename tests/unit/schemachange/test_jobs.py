@@ -197,6 +197,32 @@ def test_a_change_that_is_cancelled_is_not_resumed():
     sim(main)
 
 
+def test_who_waits_for_a_change_is_told_when_that_is_paused():
+    """As who comes afterwards: nobody can say for how long it stays so."""
+
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        await a.ddl("CREATE TABLE t (a INT64 PRIMARY KEY, b INT64)")
+        a.work.gate = asyncio.Event()
+        task = asyncio.create_task(a.ddl("CREATE INDEX i ON t (b)"))
+        while not a.work.done:
+            await asyncio.sleep(0.001)
+        number = (await a.jobs.running("default")).job.number
+        waits = [asyncio.create_task(server.ddl("CREATE TABLE waits (a INT64)")) for server in (a, b)]
+        await asyncio.sleep(1)
+        await b.changes.order("default", number, Order.PAUSE)
+        await asyncio.sleep(3)
+        a.work.gate.set()
+        for waiting in waits:
+            error = await refused(Code.FAILED_PRECONDITION, asyncio.wait_for(waiting, 30))
+            assert f"f1 schema resume {number}" in error.message
+        assert not task.done()
+        await b.changes.resume("default", number)
+        await task
+
+    sim(main)
+
+
 def test_a_cancel_is_not_overruled_by_a_pause():
     """Both are ordered before the owner looks: whoever cancelled was told that the change goes back."""
 
