@@ -5,7 +5,10 @@ is gone, however that happened.
 """
 
 import asyncio
+import os
+import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -61,10 +64,13 @@ def main() -> None:
     """Serve until the input ends."""
     give_way()
     config = msgspec.json.decode(sys.stdin.readline(), type=Config)
-    server = config.server
+    server, parent = config.server, os.getppid()
     logs.configure(logs.LogOptions(f"{server.name}-walks", server.zone, server.log_level, server.log_format))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(sys.argv[1], config))
+    if os.getppid() != parent:
+        # It was killed, and left to nobody else to clear its folder away.
+        shutil.rmtree(Path(sys.argv[1]).parent, ignore_errors=True)
 
 
 if __name__ == "__main__":

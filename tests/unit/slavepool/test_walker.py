@@ -1,0 +1,73 @@
+"""The child of a slave that does walks leaves nothing behind, however its parent ends."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from f1common.config import Config
+from slavepool.reorganising import ChildWalks
+
+CONFIG = {
+    "server": {"name": "slave-1", "zone": "a", "port": 0, "data_dir": "none"},
+    "clock": {"offset_us": 1},
+    "cluster": {
+        "cluster_id": "test",
+        "servers": [{"name": "a", "zone": "a", "address": "127.0.0.1:1"}],
+        "groups": [{"id": 0, "voters": ["a"]}],
+        "ranges": [{"start": "", "group": 0}],
+    },
+}
+
+SLAVE = """
+import asyncio, sys, msgspec
+from f1common.config import Config
+from slavepool.reorganising import ChildWalks
+
+async def main():
+    walks = ChildWalks(lambda: msgspec.json.decode(sys.argv[1], type=Config))
+    await walks._ready()
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def folders(under: Path) -> list[Path]:
+    return list(under.glob("f1-walks-*"))
+
+
+def test_the_folder_of_a_slave_that_was_killed_goes_with_its_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-c", SLAVE, json.dumps(CONFIG)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as slave:
+        assert slave.stdout is not None and slave.stdout.readline() == "ready\n"
+        assert len(folders(tmp_path)) == 1
+        slave.kill()
+    end = time.monotonic() + 30
+    while folders(tmp_path):
+        assert time.monotonic() < end, "the folder is there still"
+        time.sleep(0.05)
+
+
+def test_the_folder_of_a_slave_that_lives_outlasts_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def main() -> None:
+        walks = ChildWalks(lambda: msgspec.convert(CONFIG, Config))
+        for _ in range(2):
+            await walks._ready()
+            await walks._end()
+            assert len(folders(tmp_path)) == 1
+        await walks.close()
+        assert not folders(tmp_path)
+
+    asyncio.run(main())
