@@ -2,18 +2,21 @@
 
 An index is built on a table that users read and write at the same time. The load is a mix of three quarters queries and
 one quarter writes (section 5 of the paper), open loop, at half of the capacity that the same mix has in a closed loop
-in this run. Latencies without a change are taken before and after the build, so that a drift of the machine weighs on
-both sides. An index on another column is built before, with nobody there, and the same one by PostgreSQL with CREATE
-INDEX CONCURRENTLY on the same rows. In the end `f1 check` sees that every row has its entries: a benchmark of an index
-that lacks rows is worth nothing.
+in this run. Latencies without a change are taken before and after each build, so that a drift of the machine weighs on
+both sides; with several rounds, between which the index is dropped, a figure is the median of them. An index on another
+column is built before, with nobody there, and the same one by PostgreSQL with CREATE INDEX CONCURRENTLY on the same
+rows. In the end `f1 check` sees that every row has its entries: a benchmark of an index that lacks rows is worth
+nothing.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +47,7 @@ _WARM_UP_S = 5.0
 _BUILD_S = 600.0
 _AT_REST = f"CREATE INDEX ItemByName ON {TABLE} (Name)"
 _UNDER_LOAD = f"CREATE INDEX ItemByCategory ON {TABLE} (Category)"
+_AGAIN = "DROP INDEX ItemByCategory"
 _WITHOUT = "no schema change"
 
 Say = Callable[[str], object]
@@ -65,7 +69,8 @@ class Goal(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What ``--format json`` prints: of latencies, ``ours`` is with the change running, ``peer`` without.
 
-    ``rate`` operations arrived in a second; ``build_s`` is the build under load.
+    ``rate`` operations arrived in a second; ``build_s`` is the build under load. Of several rounds figures are medians;
+    ``ratios`` are those of each.
     """
 
     machine: str
@@ -78,6 +83,7 @@ class Report(msgspec.Struct, frozen=True):
     errors: int
     first_error: str = ""
     note: str = ""
+    ratios: dict[str, list[float]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ def command(
     rate: Annotated[
         float, typer.Option(min=0.0, help="Operations that arrive in a second; 0: half of the capacity.")
     ] = 0.0,
+    rounds: Annotated[int, typer.Option(min=1, max=20, help="Builds, each beside windows of its own.")] = 1,
     slaves: Annotated[int, typer.Option(min=0, max=16, help="Slaves of the cluster.")] = 2,
     peer: Annotated[bool, typer.Option(help="Build the same index with PostgreSQL, if it is installed.")] = True,
     check: Annotated[bool, typer.Option(help="Run `f1 check` in the end.")] = True,
@@ -101,7 +108,7 @@ def command(
 ) -> None:
     """Measure latencies of users while an index is built, and how quick the build is; on a cluster of its own."""
     with _saying() as say:
-        report = _measure(rows, seconds, rate, slaves, peer, check, say)
+        report = _measure(rows, _Load(seconds, rate, rounds), slaves, peer, check, say)
     if form is Format.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:
@@ -118,7 +125,16 @@ def _saying() -> Iterator[Say]:
         yield status.update
 
 
-def _measure(rows: int, seconds: float, rate: float, slaves: int, peer: bool, check: bool, say: Say) -> Report:
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """How long windows are, in seconds, how many operations arrive in one (0: half of capacity), how many builds."""
+
+    seconds: float
+    rate: float
+    rounds: int
+
+
+def _measure(rows: int, load: _Load, slaves: int, peer: bool, check: bool, say: Say) -> Report:
     programs = find_postgres() if peer else None
     say("starting a cluster")
     with local_cluster("--slaves", str(slaves)) as cluster:
@@ -129,10 +145,10 @@ def _measure(rows: int, seconds: float, rate: float, slaves: int, peer: bool, ch
         cluster.f1("load", TABLE, str(files[0]), "--in-flight", "8")
         say("building an index with nobody there")
         at_rest = _build(cluster, _AT_REST)
-        if not rate:
+        if not load.rate:
             say(f"measuring the capacity with {_CAPACITY_CLIENTS} clients")
-            rate = _capacity(cluster.hosts, rows) / 2
-        found = _under_load(cluster, rows, rate, seconds, say)
+            load = replace(load, rate=_capacity(cluster.hosts, rows) / 2)
+        found = _under_load(cluster, rows, load, say)
         if check:
             say("f1 check")
             cluster.f1("check")
@@ -144,7 +160,7 @@ def _measure(rows: int, seconds: float, rate: float, slaves: int, peer: bool, ch
                 server.run(f"COPY {TABLE} FROM STDIN (FORMAT csv, HEADER)", stdin=files[1])
                 theirs = server.run(_AT_REST.replace("INDEX", "INDEX CONCURRENTLY")), server.version()
     note = "" if theirs else "PostgreSQL is not installed" if peer else "no peer was asked for"
-    return compare(rows, rate, at_rest, found, theirs, note)
+    return compare(rows, load.rate, at_rest, found, theirs, note)
 
 
 def _write_rows(folder: Path, rows: int) -> tuple[Path, Path]:
@@ -194,31 +210,51 @@ def _capacity(hosts: str, rows: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """Operations, the windows without a change, the window of the build (boot clock, microseconds), and the build."""
+class Round:
+    """The windows without a change, the window of a build (boot clock, microseconds), and the build."""
 
-    done: Operations
     without: tuple[tuple[int, int], ...]
     during: tuple[int, int]
     build: Build
 
 
-def _under_load(cluster: LocalCluster, rows: int, rate: float, seconds: float, say: Say) -> Observed:
-    with Load(MixSpec(cluster.hosts, rows, seed=2, rate=rate)) as load, ThreadPoolExecutor(1) as beside:
-        time.sleep(_WARM_UP_S)
-        say(f"{rate:,.0f} operations a second, no schema change")
-        before = _window(seconds)
-        start = boot_us()
-        building = beside.submit(_build, cluster, _UNDER_LOAD)
-        while not building.done():
-            time.sleep(0.1)
-            say(f"{rate:,.0f} operations a second, an index is built: {(boot_us() - start) / 1e6:,.0f} s")
-        during = (start, boot_us())
-        build = building.result()
-        say(f"{rate:,.0f} operations a second, no schema change again")
-        time.sleep(_WARM_UP_S)
-        after = _window(seconds)
-        return Observed(load.stop(), (before, after), during, build)
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Operations, and when they were what."""
+
+    done: Operations
+    rounds: tuple[Round, ...]
+
+
+def _under_load(cluster: LocalCluster, rows: int, load: _Load, say: Say) -> Observed:
+    with Load(MixSpec(cluster.hosts, rows, seed=2, rate=load.rate)) as users, ThreadPoolExecutor(1) as beside:
+        rounds: list[Round] = []
+        for number in range(1, load.rounds + 1):
+            what = f"round {number} of {load.rounds}, {load.rate:,.0f} operations a second"
+            if rounds:
+                _build(cluster, _AGAIN)
+            rounds.append(_round(cluster, load.seconds, beside, partial(_say_of, say, what)))
+        return Observed(users.stop(), tuple(rounds))
+
+
+def _say_of(say: Say, what: str, text: str) -> None:
+    say(f"{what}, {text}")
+
+
+def _round(cluster: LocalCluster, seconds: float, beside: ThreadPoolExecutor, say: Say) -> Round:
+    time.sleep(_WARM_UP_S)
+    say("no schema change")
+    before = _window(seconds)
+    start = boot_us()
+    building = beside.submit(_build, cluster, _UNDER_LOAD)
+    while not building.done():
+        time.sleep(0.1)
+        say(f"an index is built: {(boot_us() - start) / 1e6:,.0f} s")
+    during = (start, boot_us())
+    build = building.result()
+    say("no schema change again")
+    time.sleep(_WARM_UP_S)
+    return Round((before, _window(seconds)), during, build)
 
 
 def _window(seconds: float) -> tuple[int, int]:
@@ -236,9 +272,9 @@ def compare(
     note: str = "",
 ) -> Report:
     """Return the report of what was observed; ``theirs``: seconds that the peer took, and its name."""
-    latencies = [
-        _latency(kind, share, found) for kind, query in (("query", True), ("write", False)) for share in _PERCENTILES
-    ]
+    measured = [_latency(kind, share, found) for kind in ("query", "write") for share in _PERCENTILES]
+    latencies = [row for row, _ in measured]
+    build_s = statistics.median(r.build.took_s for r in found.rounds)
     peer_rate = None if theirs is None else rows / theirs[0]
     builds = [
         Row(
@@ -251,30 +287,37 @@ def compare(
             ratio=None if peer_rate is None else round(rows / at_rest.took_s / peer_rate, 4),
             cpu_us=round(at_rest.cpu_s * 1e6 / rows, 1),
         ),
-        Row("index build under load", 0, "rows/s", round(rows / found.build.took_s, 1)),
+        Row("index build under load", 0, "rows/s", round(rows / build_s, 1)),
     ]
-    windows = (*found.without, found.during)
+    windows = tuple(window for r in found.rounds for window in (*r.without, r.during))
     errors = found.done.failed(windows)
     return Report(
         machine=machine(),
         rows=[*latencies, *builds],
-        goals=_goals(latencies, found.build.took_s, errors),
+        goals=_goals(latencies, max(r.build.took_s for r in found.rounds), errors),
         table_rows=rows,
         rate=round(rate, 1),
-        build_s=round(found.build.took_s, 1),
+        build_s=round(build_s, 1),
         operations=sum(len(found.done.latencies(windows, query=query)) for query in (True, False)),
         errors=errors,
         first_error=found.done.first_error if errors else "",
         note=note,
+        ratios={row.work: ratios for row, ratios in measured},
     )
 
 
-def _latency(kind: str, share: float, found: Observed) -> Row:
+def _latency(kind: str, share: float, found: Observed) -> tuple[Row, list[float]]:
+    """Return medians over the rounds, and the ratio of each."""
     query = kind == "query"
-    during = quantile_ms(found.done.latencies([found.during], query=query), share)
-    without = quantile_ms(found.done.latencies(found.without, query=query), share)
-    ratio = round(during / without, 3) if without else None
-    return Row(f"{kind} p{share * 100:.0f}", 0, "ms", round(during, 2), round(without, 2), _WITHOUT, ratio)
+
+    def of(*windows: tuple[int, int]) -> float:
+        return quantile_ms(found.done.latencies(windows, query=query), share)
+
+    both = [(of(r.during), of(*r.without)) for r in found.rounds]
+    ratios = [round(during / without, 3) for during, without in both if without]
+    during, without = (statistics.median(side) for side in zip(*both, strict=True))
+    ratio = round(statistics.median(ratios), 3) if ratios else None
+    return Row(f"{kind} p{share * 100:.0f}", 0, "ms", round(during, 2), round(without, 2), _WITHOUT, ratio), ratios
 
 
 def _goals(latencies: Sequence[Row], build_s: float, errors: int) -> list[Goal]:
@@ -300,7 +343,9 @@ def _print(report: Report) -> None:
         table.add_column(heading, justify="left" if heading.startswith("latency") else "right", no_wrap=True)
     for row in report.rows:
         if row.unit == "ms" and row.ratio is not None:
-            table.add_row(row.work, f"{row.peer:.2f}", f"{row.ours:.2f}", f"{(row.ratio - 1) * 100:+.1f} %")
+            ratios = report.ratios[row.work]
+            each = f" ({min(ratios):.2f} to {max(ratios):.2f} times)" if len(ratios) > 1 else ""
+            table.add_row(row.work, f"{row.peer:.2f}", f"{row.ours:.2f}", f"{(row.ratio - 1) * 100:+.1f} %{each}")
     console.print(table)
     console.print()
     for row in report.rows:

@@ -23,7 +23,7 @@ from f1.errors import OperationalError
 from f1common.errors import Code
 from f1deploy.bench.local import LocalCluster
 from f1deploy.bench.mixed import GAP, Mix, Operations, hand_over
-from f1deploy.bench.schema_change import Build, Observed, compare
+from f1deploy.bench.schema_change import Build, Observed, Round, compare
 
 
 class Cursor:
@@ -123,7 +123,28 @@ def observed(during_ms: float, without_ms: float, *, failed: bool = False) -> Ob
     if failed:
         done.failed_us.append(1500)
         done.first_error = "ABORTED: lost"
-    return Observed(done, ((0, 1000), (2000, 3000)), (1000, 2000), Build(50.0, 20.0))
+    return Observed(done, (Round(((0, 1000), (2000, 3000)), (1000, 2000), Build(50.0, 20.0)),))
+
+
+def test_of_several_rounds_figures_are_medians_and_each_is_told() -> None:
+    done = Operations()
+    rounds = []
+    for number, (without_ms, during_ms, build_s) in enumerate([(4, 4, 100), (8, 40, 700), (2, 3, 50)]):
+        start = number * 10_000
+        for offset, took in ((0, without_ms), (1_000, during_ms), (2_000, without_ms)):
+            for n in range(1_000):
+                done.began_us.append(start + offset + n)
+                done.took_us.append(took * 1_000)
+                done.query.append(n % 4 > 0)
+        windows = ((start, start + 1_000), (start + 2_000, start + 3_000))
+        rounds.append(Round(windows, (start + 1_000, start + 2_000), Build(build_s, 20.0)))
+    report = compare(10_000, 100.0, Build(10.0, 4.0), Observed(done, tuple(rounds)), None)
+    row = report.rows[0]
+    assert (row.work, row.ours, row.peer, row.ratio) == ("query p50", 4.0, 4.0, 1.5)
+    assert report.ratios["query p50"] == report.ratios["write p99"] == [1.0, 5.0, 1.5]
+    assert (report.operations, report.build_s) == (9_000, 100.0)
+    late = next(goal for goal in report.goals if goal.goal.startswith("seconds"))
+    assert late.value == 700.0 and not late.met
 
 
 def test_latencies_with_a_change_stand_beside_those_without() -> None:
