@@ -104,7 +104,7 @@ def unchanged_below_the_mark() -> Any:
     """Whether a range has changed since a timestamp below the mark is tested on what is left of it."""
 
     def change(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda tests, latest, newest, mark_ts=0, written=(): evaluate(tests, latest, newest, 0, written)
+        return lambda tests, latest, newest, mark_ts=0, *rest: evaluate(tests, latest, newest, 0, *rest)
 
     return replaced(outcomes, "evaluate", change)
 
