@@ -26,7 +26,7 @@ class Ids:
     """Draws ids, which the commit that uses them makes good."""
 
     def __init__(self, next_id: int, group_of: GroupOf | None = None) -> None:
-        """``next``: the first that was not drawn; without ``group_of`` indexes lie anywhere."""
+        """``next_id``: the first that was not drawn; without ``group_of`` indexes lie anywhere."""
         self.next = next_id
         self._group_of = group_of
 

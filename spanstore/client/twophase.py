@@ -48,9 +48,9 @@ class Share:
 
     def packed(self) -> tuple[list[Write], list[Precondition], list[pb.Puts]]:
         """Return what is left of the writes and tests when those of many rows go together, and these."""
-        plain = [w for w in self.writes if w.value is not None and w.key_offset < 0 and not w.value_offsets]
-        if len(plain) < _MANY:
-            return self.writes, self.preconditions, []
+        plain = [w for w in self.writes if _is_plain(w)]
+        if len(plain) < _MANY or len({w.key for w in self.writes}) < len(self.writes):
+            return self.writes, self.preconditions, []  # of two writes of one key the last one counts
         absent = {test.key for test in self.preconditions if isinstance(test, ExpectAbsent)}
         new, old = [w for w in plain if w.key in absent], [w for w in plain if w.key not in absent]
         found = [
@@ -59,7 +59,7 @@ class Share:
             if some
         ]
         put = {w.key for w in new}
-        rest = [w for w in self.writes if w.value is None or w.key_offset >= 0 or w.value_offsets]
+        rest = [w for w in self.writes if not _is_plain(w)]
         return rest, [p for p in self.preconditions if not (isinstance(p, ExpectAbsent) and p.key in put)], found
 
 
@@ -266,8 +266,13 @@ def share_out(ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iter
     return shares
 
 
+def _is_plain(write: Write) -> bool:
+    """Tell whether it puts a value, and neither key nor value has the commit timestamp in it."""
+    return write.value is not None and write.key_offset < 0 and not write.value_offsets
+
+
 def _write(write: Write) -> pb.Write:
-    if write.value is not None and write.key_offset < 0 and not write.value_offsets:
+    if _is_plain(write):
         return pb.Write(key=write.key, value=write.value)  # as nearly all are
     message = pb.Write(key=write.key, key_offset=write.key_offset, value_offsets=write.value_offsets)
     if write.value is not None:

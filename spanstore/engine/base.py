@@ -17,7 +17,7 @@ implementation to:
 Keys are 1 to ``MAX_KEY_BYTES`` bytes, compared as unsigned bytes; ranges are half open.
 """
 
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -175,8 +175,8 @@ class Engine(Protocol):
         """Open a view of the newest durable state. Cheap: once per turn of the server. Raises EngineFailed."""
         ...
 
-    def commit(self, batch: WriteBatch) -> Awaitable[None]:
-        """Apply ``batch`` atomically; what is returned is done once it is durable.
+    async def commit(self, batch: WriteBatch) -> None:
+        """Apply ``batch`` atomically and return once it is durable.
 
         Raises EngineFailed, after which the engine is unusable. Cancelling the caller does not undo the commit.
         """

@@ -277,14 +277,14 @@ class LmdbEngine:
         finally:
             pages.close()
 
-    def commit(self, batch: WriteBatch) -> "asyncio.Future[None]":
-        """Apply ``batch`` atomically; the writer begins at once. What is returned may raise EngineFailed."""
+    async def commit(self, batch: WriteBatch) -> None:
+        """Apply ``batch`` atomically and return once it is durable. Raises EngineFailed."""
         self._check_usable()
         check(self._writer is not None, "an engine opened read-only cannot commit")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._queue.put(_Commit(batch, loop, done))
-        return done
+        await done
 
     async def close(self) -> None:
         """Finish the commits that were begun and let go of the directory."""

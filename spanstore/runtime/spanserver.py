@@ -539,8 +539,11 @@ class SpanServer:
 
     def stored_range_map(self) -> RangeMap | None:
         """Return the range map as this server's replica of the meta group has it, None if it has none."""
+        meta = self.groups.get(0)
+        if meta is None:
+            return None
         with self._engine.snapshot() as reader:
-            value = self.groups[0].newest_value(reader, RANGE_MAP_KEY) if 0 in self.groups else None
+            value = meta.newest_value(reader, RANGE_MAP_KEY)
         return None if value is None else RangeMap.decode(value)
 
     def stored_rows(self, group: int, ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]] | None:

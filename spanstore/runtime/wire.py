@@ -259,7 +259,7 @@ def _work(m: pb.TxnWork) -> rq.TxnWork:
         )
         for w in m.writes
     ]
-    tests = [_precondition(p) for p in m.preconditions if not _is_understood(p)]
+    tests = [test for p in m.preconditions if (test := _precondition(p)) is not None]
     for puts in m.puts:
         keys = tuple(puts.keys)
         if len(keys) != len(puts.values):
@@ -279,12 +279,8 @@ def _work(m: pb.TxnWork) -> rq.TxnWork:
     )
 
 
-def _is_understood(m: pb.Precondition) -> bool:
-    """Tell whether it only asks what this server knows."""
-    return m.WhichOneof("test") == "understands" and m.understands <= _UNDERSTOOD
-
-
-def _precondition(m: pb.Precondition) -> Precondition:
+def _precondition(m: pb.Precondition) -> Precondition | None:
+    """Return a precondition; None if it only asked whether this server knows what else is in the message."""
     match m.WhichOneof("test"):
         case "version":
             return ExpectVersion(m.version.key, m.version.ts)
@@ -296,6 +292,8 @@ def _precondition(m: pb.Precondition) -> Precondition:
             return ExpectUnchangedRange(m.unchanged.start, m.unchanged.end, m.unchanged.since_ts)
         case "no_newer":
             return NoNewer(m.no_newer.since_ts, m.no_newer.leave_out)
+        case "understands" if m.understands <= _UNDERSTOOD:
+            return None
         case _:
             raise F1Error(Code.INVALID_ARGUMENT, "a precondition of an unknown kind")
 

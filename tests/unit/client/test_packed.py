@@ -71,6 +71,12 @@ def test_a_packed_share_is_the_same_share(writes: Sequence[Write], tests: list[P
     assert (plain.txn, plain.deadline, plain.above) == (packed.txn, packed.deadline, packed.above)
 
 
+def test_of_two_writes_of_one_key_the_last_one_counts() -> None:
+    writes = [*(Write(key, b"v") for key in KEYS), Write(KEYS[0], None)]
+    assert read(Share(writes), packed=True).writes[-1] == read(Share(writes), packed=False).writes[-1]
+    assert read(Share(writes), packed=True).writes[-1].value is None
+
+
 def test_many_new_rows_are_one_test() -> None:
     writes = [Write(key, key.lower()) for key in KEYS]
     work = read(Share(writes, [ExpectAbsent(key) for key in KEYS]), packed=True)

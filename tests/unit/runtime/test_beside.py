@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.engine.base import EngineFailed
+from spanstore.group.group import Group
 from spanstore.group.members import Step
 from spanstore.group.requests import (
     Answer,
@@ -220,3 +221,18 @@ def test_reads_that_are_put_aside_fill_the_inbox_as_before() -> None:
         assert all(len(answers) == 1 for answers in asked)
 
     run(main, Bench(voters=("a", "b", "c")))
+
+
+def test_a_defect_that_a_read_meets_ends_the_server_as_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise InvariantViolation("the view is torn")
+
+    async def main(bench: Bench) -> None:
+        await with_rows(bench)
+        bench.ask(1, write(b"b"))
+        with pytest.raises(InvariantViolation, match="torn"):
+            async with syncing(bench):
+                monkeypatch.setattr(Group, "begin_beside", broken)
+                await ask(bench, 1, Read(0, (b"a",)))
+
+    run(main)

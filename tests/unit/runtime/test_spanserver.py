@@ -70,7 +70,6 @@ def test_no_promise_leaves_before_its_sync_and_questions_do_not_wait_for_it() ->
         bench.clock.advance(10 * MS)
         turn = asyncio.create_task(bench.server.turn())
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
         assert "Accept" in bench.log and bench.log[-1] == "sync begins"
         assert not answers
         bench.engine.gate.set()

@@ -132,6 +132,14 @@ def test_a_small_table_yields_to_users_from_the_beginning() -> None:
     assert 0.9 * 300 < rate < 1.2 * 300
 
 
+def test_a_small_table_gropes_its_way_in_small_steps() -> None:
+    """A tenth of its own lower bound, 30 rows, each second; a tenth of a large table's would be 100."""
+    plant = Plant(linear(0.0))
+    throttle = Throttle(OPTIONS.over(99_000))
+    plant.run(throttle, 25)
+    assert 400 < throttle.rate <= 300 + 25 * 30
+
+
 def test_batches_are_as_large_as_a_tenth_of_a_second_allows() -> None:
     def rows(rate: float) -> int:
         async def nothing(_: float) -> None:
