@@ -72,7 +72,7 @@ class ServerBatch(_message.Message):
     def __init__(self, responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "group", "timeout_ms", "background", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub", "oldest_prepared")
+    __slots__ = ("id", "group", "timeout_ms", "background", "read", "lock_read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "bundle", "begin_move", "move_export", "move_stage", "move_cede", "move_own", "move_clear", "move_abandon", "change_members", "scrub", "oldest_prepared")
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class Request(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
     BEGIN_MOVE_FIELD_NUMBER: _ClassVar[int]
     MOVE_EXPORT_FIELD_NUMBER: _ClassVar[int]
     MOVE_STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +110,7 @@ class Request(_message.Message):
     release: Release
     range_map: RangeMap
     safe_time: SafeTime
+    bundle: Bundle
     begin_move: BeginMove
     move_export: MoveExport
     move_stage: MoveStage
@@ -119,10 +121,10 @@ class Request(_message.Message):
     change_members: ChangeMembers
     scrub: Scrub
     oldest_prepared: OldestPrepared
-    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., background: _Optional[bool] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPrepared, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., group: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., background: _Optional[bool] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., lock_read: _Optional[_Union[LockRead, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., decide: _Optional[_Union[Decide, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., range_map: _Optional[_Union[RangeMap, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTime, _Mapping]] = ..., bundle: _Optional[_Union[Bundle, _Mapping]] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., move_export: _Optional[_Union[MoveExport, _Mapping]] = ..., move_stage: _Optional[_Union[MoveStage, _Mapping]] = ..., move_cede: _Optional[_Union[MoveCede, _Mapping]] = ..., move_own: _Optional[_Union[MoveOwn, _Mapping]] = ..., move_clear: _Optional[_Union[MoveClear, _Mapping]] = ..., move_abandon: _Optional[_Union[MoveAbandon, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembers, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPrepared, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "foreground", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "move", "move_export", "members", "scrub", "oldest_prepared")
+    __slots__ = ("id", "foreground", "error", "read", "commit", "prepare", "decide", "outcome", "release", "range_map", "safe_time", "bundle", "move", "move_export", "members", "scrub", "oldest_prepared")
     ID_FIELD_NUMBER: _ClassVar[int]
     FOREGROUND_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +136,7 @@ class Response(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RANGE_MAP_FIELD_NUMBER: _ClassVar[int]
     SAFE_TIME_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     MOVE_EXPORT_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -150,12 +153,13 @@ class Response(_message.Message):
     release: ReleaseReply
     range_map: RangeMapReply
     safe_time: SafeTimeReply
+    bundle: BundleReply
     move: MoveReply
     move_export: MoveExportReply
     members: MembersReply
     scrub: ScrubReply
     oldest_prepared: OldestPreparedReply
-    def __init__(self, id: _Optional[int] = ..., foreground: _Optional[_Union[Foreground, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPreparedReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., foreground: _Optional[_Union[Foreground, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., prepare: _Optional[_Union[PrepareReply, _Mapping]] = ..., decide: _Optional[_Union[DecideReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., release: _Optional[_Union[ReleaseReply, _Mapping]] = ..., range_map: _Optional[_Union[RangeMapReply, _Mapping]] = ..., safe_time: _Optional[_Union[SafeTimeReply, _Mapping]] = ..., bundle: _Optional[_Union[BundleReply, _Mapping]] = ..., move: _Optional[_Union[MoveReply, _Mapping]] = ..., move_export: _Optional[_Union[MoveExportReply, _Mapping]] = ..., members: _Optional[_Union[MembersReply, _Mapping]] = ..., scrub: _Optional[_Union[ScrubReply, _Mapping]] = ..., oldest_prepared: _Optional[_Union[OldestPreparedReply, _Mapping]] = ...) -> None: ...
 
 class Foreground(_message.Message):
     __slots__ = ("reads", "read_us", "commits", "commit_us")
@@ -384,6 +388,20 @@ class CommitReply(_message.Message):
     TS_FIELD_NUMBER: _ClassVar[int]
     ts: int
     def __init__(self, ts: _Optional[int] = ...) -> None: ...
+
+class Bundle(_message.Message):
+    __slots__ = ("works",)
+    WORKS_FIELD_NUMBER: _ClassVar[int]
+    works: _containers.RepeatedCompositeFieldContainer[TxnWork]
+    def __init__(self, works: _Optional[_Iterable[_Union[TxnWork, _Mapping]]] = ...) -> None: ...
+
+class BundleReply(_message.Message):
+    __slots__ = ("ts", "left_out")
+    TS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    ts: int
+    left_out: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ts: _Optional[int] = ..., left_out: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Prepare(_message.Message):
     __slots__ = ("work", "coordinator_group")

@@ -1,9 +1,8 @@
 """Rows while a transaction changes them: the image before, the image now, and how writes lead from one to the other."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from sortedcontainers import SortedDict
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row_with_placeholders, patch_row_with_placeholders
@@ -146,7 +145,8 @@ class Images:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._images: SortedDict = SortedDict()
+        self._images: dict[bytes, Image] = {}
+        self._keys: list[bytes] | None = None  # in order, once somebody has asked
 
     def load(self, table: Table, key_values: tuple[Value, ...], key: bytes, version: Version | None) -> None:
         """Take in the stored version of a row, once. Raises DATA_CORRUPTION."""
@@ -154,24 +154,30 @@ class Images:
             return
         cells = decode_row(version.value) if version is not None and version.value is not None else None
         row = row_of(table, key_values, cells) if cells is not None else None
+        self._keys = None
         self._images[key] = Image(table, key_values, key, version if row is not None else None, cells, row, row)
 
     def find(self, key: bytes) -> Image | None:
         """Return the image of a row if the transaction has touched or read it."""
-        found: Image | None = self._images.get(key)
-        return found
+        return self._images.get(key)
 
     def all(self) -> list[Image]:
         """Return all images in key order."""
-        return list(self._images.values())
+        return [self._images[key] for key in self._ordered()]
 
     def between(self, start: bytes, end: bytes) -> list[Image]:
         """Return the images of a range in key order."""
-        return [self._images[key] for key in self._images.irange(start, end, (True, False))]
+        keys = self._ordered()
+        return [self._images[key] for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]]
+
+    def _ordered(self) -> list[bytes]:
+        if self._keys is None:
+            self._keys = sorted(self._images)
+        return self._keys
 
     def apply(self, prepared: Prepared) -> Effect:
         """Do one write. Raises ALREADY_EXISTS, NOT_FOUND, INVALID_ARGUMENT (NOT NULL)."""
-        image: Image = self._images[prepared.key]
+        image = self._images[prepared.key]
         before = image.now
         match prepared.write.kind:
             case WriteKind.INSERT:
@@ -218,7 +224,7 @@ class Images:
 
     def _move(self, image: Image, prepared: Prepared, moved_to: tuple[tuple[Value, ...], bytes]) -> Image:
         """Change a row's key: a delete and an insert. Children stay behind, and block it at the end."""
-        target: Image = self._images[moved_to[1]]
+        target = self._images[moved_to[1]]
         check(image.now is not None, "only a row that is there is moved")
         table = image.table
         kept = {

@@ -20,10 +20,11 @@ from f1server.rows.columns import RowWrites, plan_rows
 from f1server.rows.defaults import Evaluate, fill_defaults
 from f1server.rows.images import Effect
 from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
+from f1server.rows.single import single_write
 from f1server.rows.writes import LogicalWrite, WriteKind, of_write
 from f1server.txn.readset import Conflict, ReadSetEntry, moved, validate
 from f1server.txn.together import ReadsTogether
-from f1server.txn.unlocked import InTheWay, Trust, foresee
+from f1server.txn.unlocked import Foreseen, InTheWay, Trust, foresee, foresee_single
 from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version, Write
 from spanstore.client.client import LAST_ATTEMPT
 from spanstore.client.values import ExpectAbsent, ExpectExists
@@ -260,9 +261,8 @@ class Committer:
         tables = {write.table for write in filled}
         if not self._trust.has(tables):
             return None
-        planner = self._planner(leased.schema, filled)
         try:
-            found = await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
+            found = await self._foresee(leased, request, filled)
         except InTheWay:
             self._trust.lose(tables)
             return None
@@ -279,6 +279,13 @@ class Committer:
             raise
         self._trust.win(tables)
         return done
+
+    async def _foresee(self, leased: Leased, request: CommitRequest, filled: Sequence[LogicalWrite]) -> Foreseen | None:
+        single = None if request.read_set else single_write(leased.schema, filled)
+        if single is not None:
+            return await foresee_single(single, self._together, request.unique)
+        planner = self._planner(leased.schema, filled)
+        return await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
 
     def _planner(self, schema: Schema, filled: Sequence[LogicalWrite]) -> WritePlanner:
         refuse_moved(schema, filled)

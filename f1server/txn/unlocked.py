@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from f1common.errors import F1Error
 from f1server.catalog.leases import Leased
 from f1server.rows.planner import Plan, WritePlanner
+from f1server.rows.single import SingleWrite
 from f1server.txn.readset import Conflict, ReadSetEntry, validate
 from f1server.txn.together import ReadsTogether
 from spanstore.client import Version
 from spanstore.client.values import ExpectVersion
 
-__all__ = ["Foreseen", "InTheWay", "Trust", "foresee"]
+__all__ = ["Foreseen", "InTheWay", "Trust", "foresee", "foresee_single"]
 
 _MOST_COMMITS = 64
 _LOSS = 4
@@ -127,6 +128,23 @@ async def foresee(
         raise
     except F1Error:
         return None
+
+
+async def foresee_single(single: SingleWrite, together: ReadsTogether, unique: bytes) -> Foreseen | None:
+    """As :func:`foresee`, for one write that asks for nothing but its row; for nothing at all if it replaces that."""
+    version: Version | None = None
+    if not (single.inserts or single.is_blind):
+        found = await together.read_all([single.key])
+        if found is None:
+            raise InTheWay
+        version = found[single.key]
+    try:
+        plan = single.plan(version, unique)
+    except F1Error:
+        return None
+    if plan is None or not plan.writes:
+        return None
+    return Foreseen(plan, [] if single.is_blind else _expected({single.key: version}))
 
 
 def _expected(seen: Mapping[bytes, Version | None]) -> list[ExpectVersion]:

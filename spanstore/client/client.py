@@ -17,6 +17,7 @@ from f1common.rpc.backoff import Backoff
 from f1common.rpc.channels import ChannelCache
 from f1common.rpc.status import error_from_rpc
 from spanstore.client import reading, twophase
+from spanstore.client.bundling import Bundles
 from spanstore.client.foreground import ForegroundLoad
 from spanstore.client.pinning import Pins
 from spanstore.client.router import Router
@@ -77,6 +78,7 @@ class SpanClient:
         self._near_ts = 0  # near replicas have said that they can answer here
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen_ts = 0
+        self._bundles = Bundles(self._router, self._spawn)
         self.pins = Pins(self)
         """Timestamps that stay readable for longer than versions are kept."""
 
@@ -265,7 +267,7 @@ class SpanClient:
                 named=commit_id is not None,
             )
             try:
-                return await twophase.commit(self._router, plan, left_s, self._spawn)
+                return await self._bundles.commit(plan, left_s)
             except F1Error as error:
                 if commit_id is None or error.code is not Code.WRONG_RANGE:
                     raise
@@ -301,6 +303,7 @@ class SpanClient:
             priority_ts=priority_ts or now,
             seen_ts=self._seen_ts,
             spawn=self._spawn,
+            bundles=self._bundles,
             saw=self.saw,
             anchor=commit_id.anchor if commit_id is not None else b"",
             attempt=attempt,

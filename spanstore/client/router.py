@@ -23,7 +23,7 @@ from spanstore.client.foreground import Foreground
 from spanstore.placement.range_map import Range, RangeMap
 
 PROTOCOL_VERSION = 2
-"""What clients speak, to servers of this version and its neighbours."""
+"""What clients speak, to servers of this version and those near it."""
 
 T = TypeVar("T")
 Message = TypeVar("Message", pb.Request, pb.ScanRequest)
@@ -107,7 +107,7 @@ class Router:
         self.background = background
         self.foreground = Foreground(lambda: asyncio.get_running_loop().time())
         """How users are served, as the answers tell if this is in the background."""
-        self._packs_from = 0.0
+        self._packs_from = self._bundles_from = 0.0
 
     # ------------------------------------------------------------------ servers of an older version
 
@@ -118,6 +118,14 @@ class Router:
     def pack_later(self) -> None:
         """A server did not know them so: the cluster is being upgraded."""
         self._packs_from = asyncio.get_running_loop().time() + _UPGRADED_S
+
+    def bundles(self) -> bool:
+        """Tell whether commits may be sent together (``Request.bundle``)."""
+        return asyncio.get_running_loop().time() >= self._bundles_from
+
+    def bundle_later(self) -> None:
+        """A server did not know them so: the cluster is being upgraded."""
+        self._bundles_from = asyncio.get_running_loop().time() + _UPGRADED_S
 
     # ------------------------------------------------------------------ the map
 

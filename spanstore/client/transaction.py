@@ -9,6 +9,7 @@ from typing import Any
 from f1common.errors import Code, F1Error, check
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client import reading, twophase
+from spanstore.client.bundling import Bundles
 from spanstore.client.reading import Part
 from spanstore.client.router import Router
 from spanstore.client.twophase import Plan, Share, Spawn
@@ -36,6 +37,7 @@ class Transaction:
         priority_ts: int,
         seen_ts: int,
         spawn: Spawn,
+        bundles: Bundles,
         saw: Callable[[int], None],
         anchor: bytes = b"",
         attempt: int = 1,
@@ -50,6 +52,7 @@ class Transaction:
         self._attempt = attempt
         self._seen_ts = seen_ts
         self._spawn = spawn
+        self._bundles = bundles
         self._saw = saw
         self._writes: dict[bytes, Write] = {}
         self._appends: list[Write] = []
@@ -215,7 +218,7 @@ class Transaction:
             return 0
         plan = self._plan(ranges_map, writes, deadline)
         try:
-            self.commit_ts = await twophase.commit(self._router, plan, timeout_s, self._spawn)
+            self.commit_ts = await self._bundles.commit(plan, timeout_s)
         except F1Error as error:
             if error.code is not Code.WRONG_RANGE:
                 raise

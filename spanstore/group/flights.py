@@ -1,14 +1,16 @@
 """Commands of transactions on their way through the log: who waits for them, and for what."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from f1common.errors import F1Error
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.requests import Commit, CommitReply, DecideReply, OutcomeReply, PrepareReply
+from spanstore.group.requests import BundleReply, Commit, CommitReply, DecideReply, OutcomeReply, PrepareReply
 from spanstore.group.state import Done
-from spanstore.txn.commands import AbortCmd, CommitCmd, DecideCmd, PrepareCmd, TxnRef
+from spanstore.txn.commands import AbortCmd, BundleCmd, CommitCmd, DecideCmd, PrepareCmd, TxnRef
 
-TxnCommand = CommitCmd | PrepareCmd | AbortCmd | DecideCmd
+TxnCommand = CommitCmd | BundleCmd | PrepareCmd | AbortCmd | DecideCmd
 
 
 @dataclass(slots=True)
@@ -19,6 +21,13 @@ class Flight:
     tickets: list[Ticket]
     then: list[Ticket] = field(default_factory=list)
     answered: bool = False
+    left_out: tuple[int, ...] = ()
+    """Of a bundle: positions of the works that are not in the command."""
+
+    def txns(self) -> list[TxnRef]:
+        """Return whose command it is."""
+        command = self.command
+        return [one.txn for one in command.commits] if isinstance(command, BundleCmd) else [command.txn]
 
 
 class Flights:
@@ -29,10 +38,11 @@ class Flights:
         self._flights: dict[int, Flight] = {}
         self._busy: dict[bytes, int] = {}
 
-    def begin(self, index: int, command: TxnCommand, tickets: list[Ticket]) -> None:
+    def begin(self, index: int, command: TxnCommand, tickets: list[Ticket], left_out: tuple[int, ...] = ()) -> None:
         """``command`` was proposed as the entry ``index``."""
-        self._flights[index] = Flight(command, tickets)
-        self._busy[command.txn.unique] = index
+        flight = self._flights[index] = Flight(command, tickets, left_out=left_out)
+        for txn in flight.txns():
+            self._busy[txn.unique] = index
 
     def has(self, txn: bytes) -> bool:
         """Tell whether a command of the transaction is on its way."""
@@ -62,6 +72,8 @@ class Flights:
                 case CommitCmd(ts=ts):
                     if isinstance(ticket.request, Commit):
                         self._out.send_after(ticket.reply, CommitReply(ts), ts)
+                case BundleCmd(ts=ts):
+                    self._out.send_after(ticket.reply, BundleReply(ts, flight.left_out), ts)
                 case PrepareCmd(prepare_ts=prepare_ts):
                     self._out.send(ticket.reply, PrepareReply(prepare_ts))
                 case AbortCmd(txn=txn):
@@ -74,12 +86,17 @@ class Flights:
         flight = self._flights.pop(index, None)
         if flight is None:
             return []
-        del self._busy[flight.command.txn.unique]
+        for txn in flight.txns():
+            del self._busy[txn.unique]
         return flight.then
 
-    def prepares(self) -> list[int]:
-        """Return when the ids were created whose prepares are on their way."""
-        return [f.command.txn.created_ts for f in self._flights.values() if isinstance(f.command, PrepareCmd)]
+    def oldest_prepared(self, prepared: Iterable[PrepareCmd]) -> int:
+        """Return when the oldest id was created of which something is ``prepared``, or proposed; 0 if there is none.
+
+        A prepare that is on its way through the log counts, since nobody sees it in the state yet.
+        """
+        proposed = (f.command for f in self._flights.values() if isinstance(f.command, PrepareCmd))
+        return min((record.txn.created_ts for record in chain(prepared, proposed)), default=0)
 
     def close(self, error: F1Error) -> None:
         """The term is over: answer everyone with ``error``."""
@@ -90,9 +107,9 @@ class Flights:
 
     def has_anchor_in(self, start: bytes, end: bytes) -> bool:
         """Tell whether a command is on its way whose anchor lies in ``[start, end)``."""
-        return any(start <= flight.command.txn.anchor < end for flight in self._flights.values())
+        return any(start <= txn.anchor < end for flight in self._flights.values() for txn in flight.txns())
 
     def oldest_decision_ts(self) -> int | None:
         """Return the timestamp of the oldest outcome that is on its way."""
         commands = (flight.command for flight in self._flights.values())
-        return min((c.ts for c in commands if isinstance(c, CommitCmd | AbortCmd)), default=None)
+        return min((c.ts for c in commands if isinstance(c, CommitCmd | BundleCmd | AbortCmd)), default=None)

@@ -24,19 +24,12 @@ from spanstore.group.config import GroupConfig
 from spanstore.group.digests import Pacer, RangeDigest
 from spanstore.group.leadership import PreferredLeader
 from spanstore.group.members import Step, member_at, next_configuration, put_configuration
-from spanstore.group.move_requests import BeginMove, Cede, Clear, Export
 from spanstore.group.outbox import Outbox, Ticket, elsewhere
 from spanstore.group.ownership import check_owned
 from spanstore.group.requests import (
     ChangeMembers,
-    Commit,
-    Decide,
-    LockRead,
     MembersReply,
-    Outcome,
-    Prepare,
     Read,
-    Release,
     SafeTimeQuery,
     SafeTimeReply,
     Settle,
@@ -44,21 +37,29 @@ from spanstore.group.requests import (
 from spanstore.group.state import Done, MembersChanged, ReplicatedState
 from spanstore.group.storage import DiskLog, check_records, load_hard_state, load_whole_from, put_effects
 from spanstore.group.tenure import Tenure
-from spanstore.group.validation import validate_txn, validate_work
+from spanstore.group.validation import validate
 from spanstore.group.versions import VersionOf, Versions
 from spanstore.group.view import GroupView
 from spanstore.mvcc.safetime import FollowerSafeTime
-from spanstore.mvcc.versions import check_key, read_version
+from spanstore.mvcc.versions import read_version
 from spanstore.paxos.configuration import Configuration, server_of
 from spanstore.paxos.core import Role
 from spanstore.paxos.effects import Effects
 from spanstore.paxos.messages import Accept, HardState, Message, Promise, TransferLeadership
 from spanstore.paxos.replica import Replica
 from spanstore.placement.holdings import Interval
-from spanstore.txn.commands import AbortCmd, CommitCmd, DecideCmd, DigestCmd, NewLeader, PrepareCmd, encode_command
-from spanstore.txn.spans import Span, check_span
+from spanstore.txn.commands import (
+    AbortCmd,
+    BundleCmd,
+    CommitCmd,
+    DecideCmd,
+    DigestCmd,
+    NewLeader,
+    PrepareCmd,
+    encode_command,
+)
 
-_OF_ROWS = (CommitCmd, AbortCmd, PrepareCmd, DecideCmd)
+_OF_ROWS = (CommitCmd, BundleCmd, AbortCmd, PrepareCmd, DecideCmd)
 """What changes rows, all of which are undecided until that is durable, and nothing else."""
 _LEAVE_US = 1_000_000
 _CATCH_UP_US = 100_000
@@ -191,7 +192,7 @@ class Group:
             self._outbox.send(ticket.reply, self._condemned)
             return
         try:
-            self._validate(ticket)
+            validate(ticket.request, self._config.txn_max_bytes)
         except F1Error as error:
             self._outbox.send(ticket.reply, error)
             return
@@ -575,23 +576,3 @@ class Group:
                     self._outbox.send(ticket.reply, answer)
                 except F1Error as error:
                     self._outbox.send(ticket.reply, error)
-
-    # ------------------------------------------------------------------ bad input
-
-    def _validate(self, ticket: Ticket) -> None:
-        """Refuse what is not ours or cannot be stored, before anything is locked or written."""
-        request = ticket.request
-        if isinstance(request, LockRead | Decide | Outcome | Release):
-            validate_txn(request.txn)
-        if isinstance(request, Read | Settle) and request.timestamp < 0:
-            raise F1Error(Code.INVALID_ARGUMENT, "a timestamp is not negative")
-        if isinstance(request, Read | LockRead | Settle):
-            for wanted in request.ranges:
-                if wanted.end <= wanted.start:
-                    raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
-            for key in () if isinstance(request, Settle) else request.keys:
-                check_key(key)
-        elif isinstance(request, Commit | Prepare):
-            validate_work(request, self._config.txn_max_bytes)
-        elif isinstance(request, BeginMove | Export | Cede | Clear):
-            check_span(Span(request.start, request.end))

@@ -7,7 +7,7 @@ kept, evenly spread over what came. Nothing is written down; a replica that has 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spanstore.group.requests import Commit, LockRead, Prepare, Read, Request, Settle
+from spanstore.group.requests import Bundle, Commit, LockRead, Prepare, Read, Request, Settle
 
 _MAX_KEYS = 64
 
@@ -79,6 +79,8 @@ def _rows_of(request: Request) -> int:
             return len(request.ranges)
         case Commit() | Prepare():
             return len(request.work.writes)
+        case Bundle():
+            return sum(len(work.writes) for work in request.works)
         case _:
             return 0
 
@@ -92,5 +94,7 @@ def _keys_of(request: Request) -> Iterator[bytes]:
             yield from (item.start for item in request.ranges)
         case Commit() | Prepare():
             yield from (write.key for write in request.work.writes)
+        case Bundle():
+            yield from (write.key for work in request.works for write in work.writes)
         case _:
             return

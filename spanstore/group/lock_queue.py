@@ -255,6 +255,10 @@ class LockQueue:
         """Return the transactions of which a waiting request wants something in ``span``, or has its anchor there."""
         return [p.txn for p in self.all_parked() if _concerns(p, span)]
 
+    def knows(self, txn: bytes) -> bool:
+        """Tell whether the transaction asked for locks under this term and is not logged, or was killed."""
+        return txn in self._active or txn in self._dead
+
     def holders(self) -> int:
         """Return how many unprepared transactions hold or await locks."""
         return len(self._active)

@@ -6,7 +6,7 @@ from f1common.errors import Code, F1Error
 from spanstore.group import reads
 from spanstore.group.holding import Holding
 from spanstore.group.move_requests import Export
-from spanstore.group.requests import Commit, LockRead, Outcome, Prepare, Read, Request, Settle, TxnWork
+from spanstore.group.requests import Bundle, Commit, LockRead, Outcome, Prepare, Read, Request, Settle, TxnWork
 from spanstore.placement.range_map import KEY_MAX
 from spanstore.txn.spans import Span
 
@@ -20,6 +20,8 @@ def touched_by(request: Request) -> Sequence[Span]:
             return reads.spans_of(request)
         case Commit(work=work):
             return [*_spans_of(work), Span(work.txn.anchor)]
+        case Bundle(works=works):
+            return [span for work in works for span in (*_spans_of(work), Span(work.txn.anchor))]
         case Prepare(work=work):
             return _spans_of(work)
         case Outcome(txn=txn):

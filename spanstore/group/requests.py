@@ -14,7 +14,7 @@ from spanstore.mvcc.versions import Version
 from spanstore.paxos.configuration import Configuration
 from spanstore.txn.commands import TxnRef, Write
 from spanstore.txn.locks import LockMode
-from spanstore.txn.outcomes import Precondition, spans_of
+from spanstore.txn.outcomes import Precondition, latest_deadline, spans_of
 from spanstore.txn.spans import Span
 
 
@@ -88,6 +88,10 @@ class TxnWork:
         tested = tuple(span for test in self.preconditions for span in spans_of(test))
         object.__setattr__(self, "tested", tested)
 
+    def fence(self, keep_us: int) -> int:
+        """Return the last timestamp that the transaction may have, if outcomes are kept for ``keep_us``."""
+        return latest_deadline(self.deadline, self.txn.created_ts, keep_us)
+
     def wanted(self) -> list[tuple[Span, LockMode]]:
         """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
         wanted = list(self.locks)
@@ -111,6 +115,13 @@ class Commit:
 
     work: TxnWork
     participants: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One-group commits of different transactions, none of which holds locks yet (:mod:`spanstore.group.bundling`)."""
+
+    works: tuple[TxnWork, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,7 @@ Request = (
     | Settle
     | LockRead
     | Commit
+    | Bundle
     | Prepare
     | Decide
     | Outcome
@@ -245,6 +257,14 @@ class CommitReply:
     """Committed at ``ts``."""
 
     ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class BundleReply:
+    """All committed at ``ts`` but those at the positions ``left_out``, of which nothing was done; 0: all are."""
+
+    ts: int
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +329,7 @@ Answer = (
     ReadReply
     | SettleReply
     | CommitReply
+    | BundleReply
     | PrepareReply
     | DecideReply
     | OutcomeReply

@@ -26,6 +26,7 @@ from spanstore.txn.commands import (
     AbandonCmd,
     AbortCmd,
     BeginMoveCmd,
+    BundleCmd,
     CedeCmd,
     ClearCmd,
     CollectCmd,
@@ -147,8 +148,11 @@ class ReplicatedState:
 
     def _apply_one(self, command: Command, batch: WriteBatch) -> PrepareCmd | None:
         match command:
-            case CommitCmd():
-                self._commit(command, batch)
+            case CommitCmd(txn=txn, ts=ts, writes=writes, participants=participants):
+                self._commit(txn, ts, writes, participants, batch)
+            case BundleCmd(ts=ts):
+                for one in command.commits:
+                    self._commit(one.txn, ts, one.writes, (), batch)
             case AbortCmd():
                 record = outcomes.after_abort(self._outcome(command.txn), command)
                 self._put(batch, self._outcome_key(command.txn), outcomes.encode_outcome(record))
@@ -186,11 +190,13 @@ class ReplicatedState:
                 self._collected = garbage.forget(self.group, self._collected, command, self._get, delete)
         garbage.put_collected(batch, self.group, self._collected)
 
-    def _commit(self, command: CommitCmd, batch: WriteBatch) -> None:
-        record = outcomes.after_commit(self._outcome(command.txn), command)
+    def _commit(
+        self, txn: TxnRef, ts: int, writes: tuple[Write, ...], participants: tuple[int, ...], batch: WriteBatch
+    ) -> None:
+        record = outcomes.after_commit(self._outcome(txn), txn, ts, participants)
         if record is not None:
-            self._write(batch, command.writes, command.ts)
-            self._put(batch, self._outcome_key(command.txn), outcomes.encode_outcome(record))
+            self._write(batch, writes, ts)
+            self._put(batch, self._outcome_key(txn), outcomes.encode_outcome(record))
 
     def _move(self, command: MoveCommand, batch: WriteBatch) -> None:
         if not self.holding.apply(command, batch):

@@ -21,6 +21,7 @@ from f1common.clock import Now, TTInterval
 from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.engine.base import Reader
 from spanstore.group import reads, storage
+from spanstore.group.bundling import Bundling
 from spanstore.group.collecting import Collecting
 from spanstore.group.config import GroupConfig
 from spanstore.group.flights import Flights, TxnCommand
@@ -28,7 +29,10 @@ from spanstore.group.leader_reads import LeaderReads
 from spanstore.group.lock_queue import LockQueue, Parked
 from spanstore.group.moves import Moves
 from spanstore.group.outbox import Outbox, Ticket
+from spanstore.group.prepared import Undecided
 from spanstore.group.requests import (
+    Bundle,
+    BundleReply,
     ChangeMembers,
     Collect,
     CollectReply,
@@ -60,6 +64,7 @@ from spanstore.paxos.replica import Replica
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
     AbortCmd,
+    BundleCmd,
     CollectCmd,
     Command,
     CommitCmd,
@@ -108,6 +113,7 @@ class Tenure:
         self._again: list[Ticket] = []
         self._inherited_ts = 0
         self._undecided = LeaderSafeTime()
+        self._bundling = Bundling(replica, state, config, self._oracle, self._undecided, self._waiting, self._flights)
         self._room = Room(config.turn_max_bytes)
         self._reads = LeaderReads(
             term=term,
@@ -121,7 +127,7 @@ class Tenure:
             room=self._room,
         )
         self._releases: list[tuple[int, bytes]] = []
-        self._prepared_since: dict[bytes, int] = {}
+        self._prepared = Undecided(config.resolve_after_us)
         self.collecting = Collecting(group, state, config)
 
     # ------------------------------------------------------------------ life of the term
@@ -136,7 +142,7 @@ class Tenure:
             requests = [(lock.span, lock.mode) for lock in record.locks]
             self._locks.restore_prepared(unique, record.priority, requests)
             self._undecided.begin(unique, record.prepare_ts)
-            self._prepared_since[unique] = now.boot_us
+            self._prepared.begin(unique, now.boot_us)
         self.ready = True
 
     def close(self, error: F1Error) -> None:
@@ -205,15 +211,8 @@ class Tenure:
 
     def overdue(self) -> list[PrepareCmd]:
         """Return prepared transactions whose decision is late; each is returned again only after another delay."""
-        now = self._now
-        late = now.boot_us - self._config.resolve_after_us
-        result = []
-        for unique in sorted(u for u, since in self._prepared_since.items() if since <= late):
-            self._prepared_since[unique] = now.boot_us
-            record = self._state.prepared.get(unique)
-            if record is not None and not self._flights.has(unique):
-                result.append(record)
-        return result
+        late = [unique for unique in self._prepared.late(self._now.boot_us) if not self._flights.has(unique)]
+        return [self._state.prepared[unique] for unique in late if unique in self._state.prepared]
 
     def safe_time(self) -> tuple[int, int] | None:
         """Return (index, ts): whoever applied ``index`` has every commit at or below ``ts``; None if nothing is safe.
@@ -241,6 +240,8 @@ class Tenure:
                     self._lock_read(ticket, ticket.request)
                 case Commit():
                     self._commit(ticket, ticket.request)
+                case Bundle():
+                    self._bundle(ticket, ticket.request)
                 case Prepare():
                     self._prepare(ticket, ticket.request)
                 case Decide():
@@ -250,7 +251,8 @@ class Tenure:
                 case Release():
                     self._release(ticket, ticket.request)
                 case OldestPrepared():
-                    self._out.send_leased(ticket.reply, OldestPreparedReply(self._oldest_prepared()), self.term)
+                    oldest_ts = self._flights.oldest_prepared(self._state.prepared.values())
+                    self._out.send_leased(ticket.reply, OldestPreparedReply(oldest_ts), self.term)
                 case Collect(limit_ts=limit_ts, before_ts=before_ts, unsettled=unsettled):
                     self.collecting.permit(limit_ts, before_ts, unsettled)
                     self._out.send(ticket.reply, CollectReply(self._state.collected.mark_ts))
@@ -266,14 +268,6 @@ class Tenure:
     def read_rows(self, ticket: Ticket) -> None:
         """Answer a read once its timestamp is settled in what it reads: nothing comes at or below it any more."""
         self._reads.read(ticket, self._reader, self._now)
-
-    def _oldest_prepared(self) -> int:
-        """Return when the oldest id was created of which something is prepared here, or proposed; 0 if there is none.
-
-        A prepare that is on its way through the log counts, since nobody sees it in the state yet.
-        """
-        created = [record.txn.created_ts for record in self._state.prepared.values()]
-        return min(created + self._flights.prepares(), default=0)
 
     def _lock_read(self, ticket: Ticket, request: LockRead) -> None:
         txn = request.txn.unique
@@ -328,7 +322,7 @@ class Tenure:
             storage.load_finished(self._reader, self.group, work.txn),
             self._state.prepared.get(work.txn.unique),
             work.txn.attempt,
-            self._fence(work),
+            work.fence(self._config.outcome_keep_us),
             self._now.tt,
         )
         match verdict:
@@ -451,8 +445,8 @@ class Tenure:
 
     def _stamp(self, parked: Parked) -> None:
         request = cast(Commit | Prepare, parked.ticket.request)
-        work = request.work
-        above = work.above
+        work, above = request.work, request.work.above
+        fence = work.fence(self._config.outcome_keep_us)
         if isinstance(request, Commit):
             above = max([above, *(prepare_ts for _, prepare_ts in request.participants)])
         try:
@@ -460,7 +454,7 @@ class Tenure:
                 self._now.tt,
                 above=above,
                 ceiling=self._replica.usable_ceiling,
-                deadline=self._fence(work),
+                deadline=fence,
                 max_skew_us=self._config.max_skew_us,
             )
         except F1Error as error:
@@ -478,17 +472,22 @@ class Tenure:
         else:
             locks = tuple(LockRecord(s.start, s.end, mode) for s, mode in self._locks.locks_of(parked.txn))
             priority = Priority(work.priority_ts, parked.txn)
-            command = PrepareCmd(work.txn, ts, priority, writes, locks, request.coordinator_group, self._fence(work))
+            command = PrepareCmd(work.txn, ts, priority, writes, locks, request.coordinator_group, fence)
         self._locks.mark_prepared(parked.txn)
         self._waiting.proposed(parked.txn)
         self._undecided.begin(parked.txn, ts)
         self._propose(command, parked.replies)
 
-    def _fence(self, work: TxnWork) -> int:
-        return outcomes.latest_deadline(work.deadline, work.txn.created_ts, self._config.outcome_keep_us)
+    def _bundle(self, ticket: Ticket, request: Bundle) -> None:
+        self._versions.check(BundleCmd, self._replica.configuration)
+        bound = self._bundling.bind(request.works, self._reader, self._now)
+        if bound is None:
+            self._out.send(ticket.reply, BundleReply(0, tuple(range(len(request.works)))))
+        else:
+            self._propose(bound.command, [ticket], bound.left_out)
 
-    def _propose(self, command: TxnCommand, tickets: list[Ticket]) -> None:
-        self._flights.begin(self._log(command), command, tickets)
+    def _propose(self, command: TxnCommand, tickets: list[Ticket], left_out: tuple[int, ...] = ()) -> None:
+        self._flights.begin(self._log(command), command, tickets, left_out)
 
     def _log(self, command: Command) -> int:
         self._versions.check(type(command), self._replica.configuration)
@@ -510,14 +509,18 @@ class Tenure:
             case CommitCmd():
                 self._undecided.end(command.txn.unique)
                 heapq.heappush(self._releases, (command.ts, command.txn.unique))
+            case BundleCmd():
+                for one in command.commits:
+                    self._undecided.end(one.txn.unique)
+                    heapq.heappush(self._releases, (command.ts, one.txn.unique))
             case DecideCmd():
                 # Nothing ends with the abort of an attempt that is not the one prepared here.
                 if done.prepared is not None:
                     self._undecided.end(command.txn.unique)
-                    self._prepared_since.pop(command.txn.unique, None)
+                    self._prepared.end(command.txn.unique)
                     heapq.heappush(self._releases, (command.commit_ts or 0, command.txn.unique))
             case PrepareCmd():
-                self._prepared_since[command.txn.unique] = now.boot_us
+                self._prepared.begin(command.txn.unique, now.boot_us)
             case _:
                 pass  # the others hold no locks
         self._again.extend(self._flights.applied(done.index))

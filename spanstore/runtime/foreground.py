@@ -37,17 +37,20 @@ class ForegroundMeter:
         self.commits = Served()
         self._at_us = 0
 
-    def add(self, kind: str, took_us: int, boot_us: int) -> None:
-        """A request of a user was answered; ``kind`` is the name of its message, and other kinds do not count."""
+    def add(self, kind: str, took_us: int, boot_us: int, count: int = 1) -> None:
+        """A request of a user was answered, or of ``count`` users; ``kind`` is the name of its message.
+
+        Other kinds than reads and commits do not count.
+        """
         if kind == "read":
             served = self.reads
-        elif kind == "commit":
+        elif kind in ("commit", "bundle"):
             served = self.commits
         else:
             return
         self.settle(boot_us)
-        served.count += 1
-        served.sum_us += took_us
+        served.count += count
+        served.sum_us += took_us * count
 
     def settle(self, boot_us: int) -> None:
         """Let what is there count for less, by the time that has passed."""

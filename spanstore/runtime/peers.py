@@ -14,10 +14,12 @@ from spanstore.paxos.messages import Message
 from spanstore.runtime.supervision import ServerReport
 from spanstore.runtime.wire import digest_to_pb, peer_to_pb, report_to_pb
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """What each version brought to the log: :mod:`spanstore.txn.kinds`."""
 VERSION_REACH = 1
 """Servers are upgraded one after the other: how far apart the versions of two of them may be."""
+CLIENT_REACH = 2
+"""How far a client's may be apart from a server's: f1servers are upgraded after the spanservers, or before."""
 
 
 class PeerLinks:

@@ -22,7 +22,7 @@ from spanstore.placement.directory import Directory
 from spanstore.placement.range_map import META_GROUP
 from spanstore.runtime.birth import Hello
 from spanstore.runtime.foreground import ForegroundMeter
-from spanstore.runtime.peers import VERSION_REACH
+from spanstore.runtime.peers import CLIENT_REACH, VERSION_REACH
 from spanstore.runtime.scrubbing import Scrubber
 from spanstore.runtime.spanserver import SpanServer
 from spanstore.runtime.state_source import StateSource
@@ -95,7 +95,7 @@ class SpanServicer(stubs.SpanServerServicer):
 
     def _unpack(self, batch: pb.ClientBatch) -> Any:
         if batch.protocol_version:
-            check_version("the client", batch.protocol_version, self._version, VERSION_REACH)
+            check_version("the client", batch.protocol_version, self._version, CLIENT_REACH)
         return batch.requests
 
     def _handle(self, request: pb.Request, reply: Owed[pb.Request, pb.Response]) -> None:
@@ -139,7 +139,7 @@ class SpanServicer(stubs.SpanServerServicer):
 
         def noted(response: pb.Response) -> None:
             now_us = self._clock.sample().boot_us
-            self._foreground.add(kind, now_us - arrived_us, now_us)
+            self._foreground.add(kind, now_us - arrived_us, now_us, len(request.bundle.works) or 1)
             reply(response)
 
         return noted
@@ -200,7 +200,7 @@ class SpanServicer(stubs.SpanServerServicer):
     async def Scan(self, request: pb.ScanRequest, context: Any) -> None:
         """Stream rows as Arrow record batches."""
         if request.protocol_version:
-            check_version("the client", request.protocol_version, self._version, VERSION_REACH)
+            check_version("the client", request.protocol_version, self._version, CLIENT_REACH)
         await self._scanner(request, context)
 
     @maps_errors

@@ -198,6 +198,8 @@ def request_from_pb(request: pb.Request) -> rq.Request:
         case "commit":
             participants = tuple((p.group, p.prepare_ts) for p in request.commit.participants)
             return rq.Commit(_work(request.commit.work), participants)
+        case "bundle":
+            return rq.Bundle(tuple(map(_work, request.bundle.works)))
         case "prepare":
             return rq.Prepare(_work(request.prepare.work), request.prepare.coordinator_group)
         case "decide":
@@ -312,6 +314,9 @@ def answer_to_pb(request_id: int, answer: rq.Answer) -> pb.Response:
             return pb.Response(id=request_id, read=_read_reply(answer))
         case rq.CommitReply():
             return pb.Response(id=request_id, commit=pb.CommitReply(ts=answer.ts))
+        case rq.BundleReply():
+            bundle = pb.BundleReply(ts=answer.ts, left_out=answer.left_out)
+            return pb.Response(id=request_id, bundle=bundle)
         case rq.PrepareReply():
             return pb.Response(id=request_id, prepare=pb.PrepareReply(prepare_ts=answer.prepare_ts))
         case rq.DecideReply():

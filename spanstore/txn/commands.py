@@ -125,6 +125,29 @@ class DecideCmd(_Command, frozen=True, array_like=True, gc=False, tag=5):
     deadline: int = 0
 
 
+class Bundled(_Record, frozen=True, array_like=True, gc=False):
+    """One transaction of a bundle, as a CommitCmd without participants says it."""
+
+    txn: TxnRef
+    writes: tuple[Write, ...]
+    deadline: int
+
+
+class BundleCmd(_Command, frozen=True, array_like=True, gc=False, tag=7):
+    """Commit each of some transactions at ``ts``, as if each had a CommitCmd of its own, in any order.
+
+    No two of them have a key in common that one of them writes. What they append below one prefix is told apart by
+    their own part of the key.
+    """
+
+    ts: int
+    commits: tuple[Bundled, ...]
+
+    def apart(self) -> "list[CommitCmd]":
+        """Return what it says as a command for each transaction."""
+        return [CommitCmd(one.txn, self.ts, one.writes, (), one.deadline) for one in self.commits]
+
+
 class GcOutcomesCmd(_Command, frozen=True, array_like=True, gc=False, tag=6):
     """Drop outcome records of ids created and decided before ``before_ts``, and finished records whose deadline lies
     before it (microseconds since the epoch).
@@ -301,6 +324,7 @@ MoveCommand = BeginMoveCmd | StageCmd | CedeCmd | OwnCmd | ClearCmd | AbandonCmd
 Command = (
     NewLeader
     | CommitCmd
+    | BundleCmd
     | AbortCmd
     | PrepareCmd
     | DecideCmd

@@ -11,6 +11,7 @@ from spanstore.txn.commands import (
     AbandonCmd,
     AbortCmd,
     BeginMoveCmd,
+    BundleCmd,
     CedeCmd,
     ClearCmd,
     CollectCmd,
@@ -44,6 +45,7 @@ SINCE: Mapping[type, int] = {
     RaiseMarkCmd: 2,
     CollectCmd: 2,
     DigestCmd: 2,
+    BundleCmd: 4,
 }
 
 CONFIGURATION_SINCE = 2
@@ -52,6 +54,7 @@ CONFIGURATION_SINCE = 2
 WORK: Mapping[int, str] = {
     2: "changes of members, moves of ranges, collection of old versions, comparison of replicas",
     3: "the founding of groups",
+    4: "commits that share an entry of the log",
 }
 """What a version brought, for an operator: what waits while a member speaks an older one."""
 

@@ -256,6 +256,17 @@ class LockTable:
         self._seq += 1
         return self._overtake(state, _Request(state, wanted, policy, token, boot_us, self._seq), holders, waiting)
 
+    def acquire_free(self, txn: bytes, priority: Priority, requests: Sequence[tuple[Span, LockMode]]) -> bool:
+        """Take locks for a transaction that has none, if nobody is in the way; tell whether they were taken."""
+        if txn in self._txns:
+            return False
+        wanted = list(dict.fromkeys(requests))
+        if self._clashing_holders(txn, wanted) or (self._requests and self._clashing_requests(txn, wanted)):
+            return False
+        state = self._txns[txn] = _Txn(txn, priority)
+        self._take(state, wanted)
+        return True
+
     def release(self, txn: bytes) -> list[object]:
         """Give up everything ``txn`` holds or waits for (commit applied, or aborted). Returns granted tokens.
 

@@ -15,7 +15,7 @@ import msgspec
 
 from f1common.clock import TTInterval
 from f1common.errors import Code, F1Error
-from spanstore.txn.commands import AbortCmd, CommitCmd, PrepareCmd, TxnRef
+from spanstore.txn.commands import AbortCmd, PrepareCmd, TxnRef
 from spanstore.txn.spans import Span
 
 
@@ -219,14 +219,16 @@ def judge_inquiry(
     return AlreadyAborted(attempt)
 
 
-def after_commit(record: OutcomeRecord | None, command: CommitCmd) -> OutcomeRecord | None:
-    """Return the record that a replica keeps when it applies ``command``, or None if it must do nothing of it.
+def after_commit(
+    record: OutcomeRecord | None, txn: TxnRef, ts: int, participants: tuple[int, ...] = ()
+) -> OutcomeRecord | None:
+    """Return the record that a replica keeps when it applies a commit at ``ts``, or None if it must do nothing of it.
 
     None: the attempt was decided earlier in the log. Writing it would commit a second time, or after an abort.
     """
-    if record is not None and (record.state is OutcomeState.COMMITTED or command.txn.attempt <= record.attempt):
+    if record is not None and (record.state is OutcomeState.COMMITTED or txn.attempt <= record.attempt):
         return None
-    return OutcomeRecord.committed(command.txn, command.ts, command.participants)
+    return OutcomeRecord.committed(txn, ts, participants)
 
 
 def after_abort(record: OutcomeRecord | None, command: AbortCmd) -> OutcomeRecord:

@@ -96,7 +96,7 @@ def _executed_twice() -> Iterator[None]:
         return broken
 
     def record(_: Any) -> Callable[..., Any]:
-        return lambda before, command: outcomes.OutcomeRecord.committed(command.txn, command.ts, command.participants)
+        return lambda before, *commit: outcomes.OutcomeRecord.committed(*commit)
 
     with ExitStack() as stack:
         stack.enter_context(replaced(Tenure, "_commit", commit))

@@ -15,6 +15,7 @@ from spanstore.testing.cluster import SimCluster
 from spanstore.txn.commands import (
     AbandonCmd,
     AbortCmd,
+    BundleCmd,
     ClearCmd,
     CollectCmd,
     CommitCmd,
@@ -65,11 +66,9 @@ class _Log:
     def apply(self, index: int, entry: bytes) -> None:
         match decode_command(entry):
             case CommitCmd() as command:
-                if self._decides(command.txn.unique, command.txn.attempt, command.ts):
-                    self.commits[command.txn.unique] = command
-                    self._write(index, command.writes, command.ts)
-                    if command.deadline and command.ts > command.deadline:
-                        self._wrong(index, f"commits at {command.ts}, past its deadline {command.deadline}")
+                self._commit(index, command)
+            case BundleCmd() as command:
+                self._apart(index, command)
             case AbortCmd(txn=txn):
                 self._decides(txn.unique, txn.attempt, None)
             case PrepareCmd() as command:
@@ -93,6 +92,18 @@ class _Log:
                     self._remove(index, removal)
             case _:
                 pass  # it decides nothing
+
+    def _commit(self, index: int, command: CommitCmd) -> None:
+        if self._decides(command.txn.unique, command.txn.attempt, command.ts):
+            self.commits[command.txn.unique] = command
+            self._write(index, command.writes, command.ts)
+            if command.deadline and command.ts > command.deadline:
+                self._wrong(index, f"commits at {command.ts}, past its deadline {command.deadline}")
+
+    def _apart(self, index: int, command: BundleCmd) -> None:
+        """Take in commits that share an entry: each as if it had come alone, none with a row of another."""
+        for commit in command.apart():
+            self._commit(index, commit)
 
     def _receive(self, command: StageCmd) -> None:
         """Take over what another group decided about anchors in a range that moves here, as long as pieces fit."""

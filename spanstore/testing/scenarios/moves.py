@@ -18,6 +18,7 @@ from spanstore.txn.commands import (
     AbandonCmd,
     AbortCmd,
     BeginMoveCmd,
+    BundleCmd,
     CedeCmd,
     Command,
     CommitCmd,
@@ -209,6 +210,9 @@ class _Owner:
             case CommitCmd(txn=txn, ts=ts, writes=writes):
                 yield from self._look([txn.anchor], 0, "decides about")
                 yield from self._look([write.key for write in writes], ts, "commits")
+            case BundleCmd():
+                for commit in command.apart():
+                    yield from self.apply(commit)
             case AbortCmd(txn=txn):
                 yield from self._look([txn.anchor], 0, "decides about")
             case PrepareCmd(prepare_ts=ts, writes=writes):

@@ -159,7 +159,7 @@ class World:
     def apply(self) -> None:
         match self.log.pop(0):
             case CommitCmd() as command:
-                after = outcomes.after_commit(self.record, command)
+                after = outcomes.after_commit(self.record, command.txn, command.ts, command.participants)
                 if after is not None:
                     self.record = after
                     self.commits.append(command)

@@ -145,7 +145,7 @@ def test_what_is_decided_first_stands(
     record: OutcomeRecord | None, attempt: int, after_commit: OutcomeRecord | None, after_abort: OutcomeRecord
 ) -> None:
     commit = CommitCmd(ref(attempt), 1_100, (), (2, 3), 9_999)
-    assert outcomes.after_commit(record, commit) == after_commit
+    assert outcomes.after_commit(record, commit.txn, commit.ts, commit.participants) == after_commit
     assert outcomes.after_abort(record, AbortCmd(ref(attempt), "asked for", 1_100)) == after_abort
 
 

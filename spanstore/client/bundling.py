@@ -1,0 +1,180 @@
+"""Small commits of one group that are asked for at about the same time go to its leader together.
+
+A commit that comes alone is sent alone, at once. While some are on their way to a group, those that come meanwhile wait
+for the first answer, and then leave as one request: the busier a client is, the more of them share a message, an entry
+of the log and an answer. Nobody waits for long, whatever the others wait for.
+
+What the leader leaves out of a bundle, because it has to wait or fails, is sent again alone, as if it had not been in
+it; and so is all of a bundle that was not answered. Then a first copy may still arrive somewhere, so that the outcome
+is asked for before anything is called aborted (:attr:`spanstore.client.twophase.Plan.named`).
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from f1common.errors import Code, F1Error
+from f1common.pb import spanstore_pb2 as pb
+from spanstore.client import twophase
+from spanstore.client.router import Router, Sent
+from spanstore.client.twophase import Plan, Spawn
+from spanstore.client.values import NoNewer
+
+__all__ = ["Bundles"]
+
+_MOST_WRITES = 16
+"""Of one commit: with more of them an entry of the log of its own is no longer what it costs."""
+_MOST_BYTES = 16 << 10
+_MOST_COMMITS = 64
+_MOST_FLYING = 1
+_LEAST_S = 2.0
+"""Whoever has less time left is not made to wait for others."""
+_PATIENCE_S = 0.05
+"""How long a commit waits for the answers to those before it."""
+
+
+class _Alone(Enum):
+    """A commit is to be sent by itself: as the first of its attempt, counted as under way, or again."""
+
+    FIRST = 1
+    LEFT_OUT = 2
+    UNCLEAR = 3
+    """A copy of it may still be on its way."""
+
+
+_Future = asyncio.Future[int | _Alone]
+
+
+@dataclass(slots=True)
+class _Asked:
+    plan: Plan
+    end: float
+    """When its caller stops waiting, on the clock of the loop."""
+    future: _Future
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What goes to one group."""
+
+    waiting: deque[_Asked] = field(default_factory=deque)
+    flying: int = 0
+    due: asyncio.Handle | None = None
+    """Somebody will look at who waits."""
+
+
+class Bundles:
+    """The commits of one client. Lives on one event loop."""
+
+    def __init__(self, router: Router, spawn: Spawn) -> None:
+        self._router = router
+        self._spawn = spawn
+        self._lanes: dict[int, _Lane] = {}
+
+    async def commit(self, plan: Plan, timeout_s: float) -> int:
+        """Drive ``plan`` to its end, with others if that saves something. Raises as :func:`twophase.commit`."""
+        if timeout_s < _LEAST_S or not _is_small(plan) or not self._router.bundles():
+            return await twophase.commit(self._router, plan, timeout_s, self._spawn)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        lane = self._lanes.setdefault(plan.coordinator, _Lane())
+        future: _Future = loop.create_future()
+        lane.waiting.append(_Asked(plan, end, future))
+        self._look_soon(lane, plan.coordinator)
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.result() is _Alone.FIRST:
+                self._landed(lane, plan.coordinator)
+            raise
+        if answer is _Alone.FIRST:
+            try:
+                return await twophase.commit(self._router, plan, end - loop.time(), self._spawn)
+            finally:
+                self._landed(lane, plan.coordinator)
+        if isinstance(answer, _Alone):
+            again = replace(plan, named=True) if answer is _Alone.UNCLEAR else plan
+            return await twophase.commit(self._router, again, max(0.001, end - loop.time()), self._spawn)
+        return answer
+
+    # ------------------------------------------------------------------ who leaves when
+
+    def _look_soon(self, lane: _Lane, group: int) -> None:
+        """See to it that those who wait leave: at the end of this turn, or when there is room, or they waited long."""
+        if lane.due is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if lane.flying < _MOST_FLYING:
+            lane.due = loop.call_soon(self._leave, lane, group)
+        else:
+            lane.due = loop.call_later(_PATIENCE_S, self._leave, lane, group)
+
+    def _leave(self, lane: _Lane, group: int) -> None:
+        lane.due = None
+        together: list[_Asked] = []
+        while lane.waiting and len(together) < _MOST_COMMITS:
+            asked = lane.waiting.popleft()
+            if not asked.future.done():
+                together.append(asked)
+        if together:
+            lane.flying += 1
+            if len(together) == 1:
+                together[0].future.set_result(_Alone.FIRST)
+            else:
+                self._spawn(self._send(lane, group, together), "a bundle")
+        if lane.waiting:
+            self._look_soon(lane, group)
+
+    def _landed(self, lane: _Lane, group: int) -> None:
+        lane.flying -= 1
+        if lane.waiting and lane.flying < _MOST_FLYING:
+            if lane.due is not None:
+                lane.due.cancel()
+                lane.due = None
+            self._look_soon(lane, group)
+
+    # ------------------------------------------------------------------ what is sent
+
+    async def _send(self, lane: _Lane, group: int, together: list[_Asked]) -> None:
+        answers: list[int | _Alone] = [_Alone.UNCLEAR] * len(together)
+        try:
+            answers = await self._ask(group, together)
+        finally:
+            for asked, answer in zip(together, answers, strict=True):
+                if not asked.future.done():
+                    asked.future.set_result(answer)
+            self._landed(lane, group)
+
+    async def _ask(self, group: int, together: list[_Asked]) -> list[int | _Alone]:
+        sent = Sent()
+        bundle = pb.Bundle(works=[asked.plan.work(group) for asked in together])
+        left_s = min(asked.end for asked in together) - asyncio.get_running_loop().time()
+        again = _Alone.LEFT_OUT
+        try:
+            response = await self._router.send(group, lambda: pb.Request(bundle=bundle), left_s, sent=sent)
+        except F1Error as error:
+            if error.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION) and not error.ambiguous:
+                self._router.bundle_later()
+            return [_Alone.UNCLEAR if error.ambiguous or sent.repeated else again] * len(together)
+        if sent.repeated:
+            again = _Alone.UNCLEAR
+        reply = response.bundle
+        answers: list[int | _Alone] = [int(reply.ts)] * len(together)
+        for position in reply.left_out:
+            answers[position] = again
+        if not reply.ts:
+            return [again] * len(together)
+        return answers
+
+
+def _is_small(plan: Plan) -> bool:
+    """Tell whether a commit is of one group, holds nothing and writes little."""
+    if len(plan.shares) != 1 or plan.named:
+        return False
+    share = plan.shares.get(plan.coordinator)
+    if share is None or share.term or len(share.writes) > _MOST_WRITES or len(share.preconditions) > 2 * _MOST_WRITES:
+        return False
+    if any(isinstance(test, NoNewer) for test in share.preconditions):
+        return False
+    return sum(len(write.key) + len(write.value or b"") for write in share.writes) <= _MOST_BYTES
