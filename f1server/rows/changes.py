@@ -6,8 +6,9 @@ timestamp and the root are not repeated in the value; :mod:`f1server.history` pu
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row
@@ -33,8 +34,7 @@ class ChangeKind(IntEnum):
     DELETE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One row's change by one transaction: its first before, its last after.
 
     ``before`` is empty for an INSERT, ``after`` for a DELETE; otherwise both hold the columns that changed, by id, NULL
@@ -45,13 +45,12 @@ class Change:
     table: str
     table_id: int
     key: tuple[Value, ...]
-    before: Row = field(default_factory=dict)
-    after: Row = field(default_factory=dict)
+    before: Row = {}
+    after: Row = {}
     columns: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeBatch:
+class ChangeBatch(msgspec.Struct, frozen=True, gc=False):
     """All changes of one transaction under one root row, in key order: parents before children.
 
     ``other_roots`` are the storage keys of the root rows of the transaction's other batches, which have the same

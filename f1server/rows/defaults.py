@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from decimal import Decimal
+
+from msgspec.structs import replace
 
 from f1common.encoding.values import INT64_MAX, INT64_MIN
 from f1common.errors import check

@@ -4,6 +4,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row_with_placeholders, patch_row_with_placeholders
 from f1common.errors import Code, F1Error, check
@@ -41,8 +43,7 @@ class Image:
         return self.renewed or bool(self.assigned)
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True, gc=False):
     """What one logical write did, for RETURNING: the row before it and after it; both None: nothing."""
 
     table: Table
@@ -50,8 +51,7 @@ class Effect:
     after: Row | None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A logical write, checked and with its keys encoded. ``moved_to``: the key that an UPDATE gives the row."""
 
     write: LogicalWrite

@@ -11,8 +11,9 @@ checks. Writes act in the order in which they were made; conditions between rows
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+import msgspec
 
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
@@ -31,8 +32,7 @@ CheckEvaluator = Callable[[Table, list[Row]], Sequence[tuple[int, str]]]
 """Evaluates the enforced checks of a table over rows: (position of the row, name of the check) where one is false."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True, gc=False):
     """What the planner must be given before it can go on. False if that is nothing.
 
     ``rows``, ``unique`` and ``ranges`` under exclusive locks, ``shared_rows`` under shared ones. ``limits``: so many
@@ -43,14 +43,13 @@ class Needs:
     shared_rows: frozenset[bytes] = frozenset()
     ranges: frozenset[Range] = frozenset()
     unique: frozenset[bytes] = frozenset()
-    limits: Mapping[Range, int] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Mapping[Range, int] = MappingProxyType({})
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.shared_rows or self.ranges or self.unique)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """What to write, sorted by key, and what the transaction did. ``effects``: one for each logical write."""
 
     writes: list[Write]

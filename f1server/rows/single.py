@@ -8,14 +8,16 @@ keeps no change history, need not even be known: nothing of it is left.
 
 from collections.abc import Sequence
 
+from f1common.encoding.row import encode_row_with_placeholders
 from f1common.errors import F1Error
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.rows.changes import Change, batch_write, batches_of, change_of
 from f1server.rows.images import Image, Images, Prepared, prepare, storage_write
 from f1server.rows.layout import layout, of_schema
 from f1server.rows.planner import Plan
+from f1server.rows.rowcodec import cells_of
 from f1server.rows.writes import LogicalWrite, WriteKind, of_write
-from spanstore.client import Version
+from spanstore.client import Version, Write
 
 __all__ = ["SingleWrite", "single_write"]
 
@@ -44,9 +46,13 @@ class SingleWrite:
     def plan(self, version: Version | None, commit_unique: bytes) -> Plan | None:
         """Return what to write if ``version`` is the row's newest; None if that depends on other rows, too.
 
+        Of a blind write nobody knows what it did beside writing: its plan has no effect.
         Raises as :meth:`WritePlanner.needs` and :meth:`WritePlanner.plan`.
         """
         schema, prepared = self._schema, self._prepared
+        if self.is_blind:
+            value, offsets = encode_row_with_placeholders(cells_of(prepared.table, prepared.columns))
+            return Plan([Write(prepared.key, value, value_offsets=offsets)], 1, [], [])
         images = Images(schema)
         images.load(prepared.table, prepared.key_values, prepared.key, version)
         effect = images.apply(prepared)

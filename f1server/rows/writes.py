@@ -1,8 +1,9 @@
 """Logical writes: what a transaction asks to change, by table, primary key and column id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from f1common.errors import F1Error
 from f1server.rows.values import Value
@@ -17,8 +18,7 @@ class WriteKind(IntEnum):
     UPSERT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LogicalWrite:
+class LogicalWrite(msgspec.Struct, frozen=True, gc=False):
     """One write of one row, by public names and column ids.
 
     ``key`` holds the primary key, ``columns`` the columns to set: for an INSERT all that are not NULL, for an UPDATE
@@ -29,10 +29,10 @@ class LogicalWrite:
     kind: WriteKind
     table: str
     key: Mapping[int, Value]
-    columns: Mapping[int, Value] = field(default_factory=dict)
+    columns: Mapping[int, Value] = {}
     must_exist: bool = False
     schema_version: int = 0
-    defaults: Mapping[int, Value] = field(default_factory=dict)
+    defaults: Mapping[int, Value] = {}
 
 
 def of_write(position: int, error: F1Error) -> F1Error:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
@@ -19,6 +21,7 @@ from f1server.rows.coerce import coerce_row
 from f1server.rows.columns import RowWrites, plan_rows
 from f1server.rows.defaults import Evaluate, fill_defaults
 from f1server.rows.images import Effect
+from f1server.rows.layout import layout
 from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
 from f1server.rows.single import single_write
 from f1server.rows.writes import LogicalWrite, WriteKind, of_write
@@ -35,8 +38,7 @@ MAX_COMMIT_BYTES = 32 << 20
 """Keys and values of one commit, index entries and history included: one message and log entry for each group."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(msgspec.Struct, frozen=True, gc=False):
     """What a role wants committed. ``unique`` and ``created_ts`` name the commit for ever."""
 
     writes: Sequence[LogicalWrite]
@@ -48,8 +50,7 @@ class CommitRequest:
     priority_ts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """What came of it. ``effects``: one for each logical write; empty when only the timestamp is known any more."""
 
     ts: int
@@ -172,7 +173,7 @@ class Committer:
         when it is asked for the outcome: without the whole root key, the beginning of the root table is the anchor.
         """
         table = schema.table(first.table)
-        root = schema.root(table)
+        root = layout(schema, table).root
         anchor_id = table.anchor_id or root.id
         given = first.key if first.kind in (WriteKind.UPDATE, WriteKind.DELETE) else {**first.columns, **first.key}
         # A table that moves goes on naming its commits as before: one may be asked for under either form.

@@ -11,8 +11,10 @@ is asked for before anything is called aborted (:attr:`spanstore.client.twophase
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec.structs import replace
 
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb

@@ -113,7 +113,7 @@ class Router:
 
     def packs(self) -> bool:
         """Tell whether writes of many rows may be sent together (``TxnWork.puts``)."""
-        return asyncio.get_running_loop().time() >= self._packs_from
+        return not self._packs_from or asyncio.get_running_loop().time() >= self._packs_from
 
     def pack_later(self) -> None:
         """A server did not know them so: the cluster is being upgraded."""
@@ -121,7 +121,7 @@ class Router:
 
     def bundles(self) -> bool:
         """Tell whether commits may be sent together (``Request.bundle``)."""
-        return asyncio.get_running_loop().time() >= self._bundles_from
+        return not self._bundles_from or asyncio.get_running_loop().time() >= self._bundles_from
 
     def bundle_later(self) -> None:
         """A server did not know them so: the cluster is being upgraded."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.router import Router, Sent
@@ -63,8 +65,7 @@ class Share:
         return rest, [p for p in self.preconditions if not (isinstance(p, ExpectAbsent) and p.key in put)], found
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """A commit to be driven. ``coordinator`` owns the anchor; ``deadline`` is the write fence.
 
     ``named``: the id came from outside, so that this attempt may have been driven before, by whomever.

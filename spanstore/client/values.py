@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
+
+class KeyRange(msgspec.Struct, frozen=True, gc=False):
     """Live rows with ``start <= key < end``; ``limit`` 0 means all of them."""
 
     start: bytes
@@ -13,16 +14,14 @@ class KeyRange:
     reverse: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True, gc=False):
     """A row as of a timestamp: ``ts`` is when it was committed; ``value`` None is a deleted row."""
 
     ts: int
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """A live row of a range."""
 
     key: bytes
@@ -43,8 +42,7 @@ class ReadResult:
         return [None if version is None else version.value for version in self.versions]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, gc=False):
     """One new version; ``value`` None deletes. Offsets say where eight bytes take the commit timestamp."""
 
     key: bytes
@@ -53,30 +51,26 @@ class Write:
     value_offsets: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectVersion:
+class ExpectVersion(msgspec.Struct, frozen=True, gc=False):
     """The row's newest version was committed at ``ts``; 0: there is no live row."""
 
     key: bytes
     ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectExists:
+class ExpectExists(msgspec.Struct, frozen=True, gc=False):
     """There is a live row."""
 
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectAbsent:
+class ExpectAbsent(msgspec.Struct, frozen=True, gc=False):
     """There is no live row."""
 
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectUnchanged:
+class ExpectUnchanged(msgspec.Struct, frozen=True, gc=False):
     """Nothing in ``[start, end)`` was committed after ``since_ts``. The range must lie in one group."""
 
     start: bytes
@@ -84,8 +78,7 @@ class ExpectUnchanged:
     since_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoNewer:
+class NoNewer(msgspec.Struct, frozen=True, gc=False):
     """No key that the commit writes has a version above ``since_ts``, deletes included; else it is ABORTED.
 
     With ``leave_out`` the writes of such keys are left out instead (the Thomas write rule), which the answer does not
@@ -99,8 +92,7 @@ class NoNewer:
 Precondition = ExpectVersion | ExpectExists | ExpectAbsent | ExpectUnchanged | NoNewer
 
 
-@dataclass(frozen=True, slots=True)
-class CommitId:
+class CommitId(msgspec.Struct, frozen=True, gc=False):
     """Names one commit for ever: ask :meth:`SpanClient.outcome` whether it happened."""
 
     anchor: bytes
@@ -108,8 +100,7 @@ class CommitId:
     created_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """``committed`` None: still unknown (to a peek)."""
 
     committed: bool | None

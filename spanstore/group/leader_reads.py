@@ -6,8 +6,9 @@ then says for whom.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
+
+from msgspec.structs import replace
 
 from f1common.clock import Now
 from f1common.errors import Code, F1Error

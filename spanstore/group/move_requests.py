@@ -5,8 +5,9 @@ All of it may be asked again and again, late, and by a mover that somebody has r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from zlib import crc32
+
+import msgspec
 
 from spanstore.placement.holdings import Ceded, Incoming
 from spanstore.txn.commands import CopyStage, Progress
@@ -15,8 +16,7 @@ Item = tuple[bytes, bytes]
 """A key without group and subspace, and its value, both as stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeginMove:
+class BeginMove(msgspec.Struct, frozen=True, gc=False):
     """Expect ``[start, end)`` from the group ``source``. Asked again it tells how far the copy is."""
 
     move: int
@@ -25,8 +25,7 @@ class BeginMove:
     source: int
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(msgspec.Struct, frozen=True, gc=False):
     """The next items of ``[start, end)`` from ``resume`` on (empty: the beginning) that are newer than ``since_ts``.
 
     ``stage`` tells of what kind; the ``LAST_`` ones are answered only once the range is ceded for this move.
@@ -42,8 +41,7 @@ class Export:
     timestamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, gc=False):
     """Log piece number ``seq`` of a copy. ``clear``: remove the next leftovers instead, the leader finds them."""
 
     move: int
@@ -54,8 +52,7 @@ class Stage:
     clear: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cede:
+class Cede(msgspec.Struct, frozen=True, gc=False):
     """Give ``[start, end)`` up to ``heir``, once nothing that touches it is under way."""
 
     move: int
@@ -64,8 +61,7 @@ class Cede:
     heir: int
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True, gc=False):
     """Own what was received, above ``floor_ts``; ``mark_ts`` is the garbage mark of the group that it comes from."""
 
     move: int
@@ -73,8 +69,7 @@ class Own:
     mark_ts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
+class Clear(msgspec.Struct, frozen=True, gc=False):
     """Remove some of what is left of a range that was moved away, or whose move was given up."""
 
     move: int
@@ -82,8 +77,7 @@ class Clear:
     end: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(msgspec.Struct, frozen=True, gc=False):
     """Have nothing more to do with the move, unless its range is ceded already."""
 
     move: int
@@ -92,8 +86,7 @@ class Abandon:
 MoveRequest = BeginMove | Export | Stage | Cede | Own | Clear | Abandon
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReply:
+class ExportReply(msgspec.Struct, frozen=True, gc=False):
     """``resume``: where to go on, unless ``done``. ``timestamp``: everything at or below it is shipped by this pass."""
 
     timestamp: int
@@ -103,8 +96,7 @@ class ExportReply:
     checksum: int
 
 
-@dataclass(frozen=True, slots=True)
-class MoveReply:
+class MoveReply(msgspec.Struct, frozen=True, gc=False):
     """How a group stands to a move after its last applied entry; ``done``: of a Clear, nothing is left."""
 
     closed: int

@@ -8,7 +8,8 @@ it waits here, overlapped with whatever else goes on.
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from f1common.clock import Now
 from f1common.errors import Code, F1Error
@@ -19,8 +20,7 @@ def _never() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(msgspec.Struct, frozen=True):
     """A request, where its answer goes, and the boot time at which the caller stops waiting."""
 
     request: Request

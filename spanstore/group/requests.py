@@ -5,7 +5,9 @@ came with the request: a value of this module or an :class:`F1Error`, exactly on
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from f1common.errors import F1Error
 from spanstore.group.members import Step
@@ -18,8 +20,7 @@ from spanstore.txn.outcomes import Precondition, latest_deadline, spans_of
 from spanstore.txn.spans import Span
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRead:
+class RangeRead(msgspec.Struct, frozen=True, gc=False):
     """Live rows in ``[start, end)``; ``limit`` 0 is the server's own bound."""
 
     start: bytes
@@ -28,8 +29,7 @@ class RangeRead:
     reverse: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True, gc=False):
     """A snapshot read; ``timestamp`` 0 is strong: the leader picks the timestamp.
 
     ``apart``: the keys are for several readers, of whom none is to wait for a transaction that is in another's way.
@@ -42,8 +42,7 @@ class Read:
     apart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True, gc=False):
     """A :class:`Read` for somebody who reads the rows himself, from another view of this replica's engine.
 
     Answered under the conditions of a read: from then on, every view with the applied index of the answer, or a higher
@@ -54,8 +53,7 @@ class Settle:
     ranges: tuple[RangeRead, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LockRead:
+class LockRead(msgspec.Struct, frozen=True, gc=False):
     """Lock, then read the newest versions. ``term`` is that of an earlier LockRead of the transaction here, or 0."""
 
     txn: TxnRef
@@ -66,8 +64,7 @@ class LockRead:
     term: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TxnWork:
+class TxnWork(msgspec.Struct, frozen=True, gc=False):
     """One group's share of a transaction, as Commit and Prepare carry it."""
 
     txn: TxnRef
@@ -78,15 +75,15 @@ class TxnWork:
     term: int = 0
     deadline: int = 0
     above: int = 0
-    locks: tuple[tuple[Span, LockMode], ...] = field(init=False, repr=False, compare=False)
-    """What the writes lock, and how. This and the next are asked for on every step of a commit's way."""
-    tested: tuple[Span, ...] = field(init=False, repr=False, compare=False)
+    locks: tuple[tuple[Span, LockMode], ...] = ()
+    """What the writes lock, and how. This and the next follow from the rest, and are asked for at every step."""
+    tested: tuple[Span, ...] = ()
     """What the preconditions look at."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "locks", tuple(map(lock_of_write, self.writes)))
-        tested = tuple(span for test in self.preconditions for span in spans_of(test))
-        object.__setattr__(self, "tested", tested)
+        force_setattr(self, "locks", tuple(map(lock_of_write, self.writes)))
+        if self.preconditions:
+            force_setattr(self, "tested", tuple(span for test in self.preconditions for span in spans_of(test)))
 
     def fence(self, keep_us: int) -> int:
         """Return the last timestamp that the transaction may have, if outcomes are kept for ``keep_us``."""
@@ -109,39 +106,34 @@ def lock_of_write(write: Write) -> tuple[Span, LockMode]:
     return Span(prefix, prefix + b"\xff"), LockMode.APPEND
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """One-group commit, or the coordinator's decision when ``participants`` (group, prepare timestamp) prepared."""
 
     work: TxnWork
     participants: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True, gc=False):
     """One-group commits of different transactions, none of which holds locks yet (:mod:`spanstore.group.bundling`)."""
 
     works: tuple[TxnWork, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(msgspec.Struct, frozen=True, gc=False):
     """First phase of two-phase commit at a participant that is not the coordinator."""
 
     work: TxnWork
     coordinator_group: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decide:
+class Decide(msgspec.Struct, frozen=True, gc=False):
     """Second phase at a participant: ``ts`` is the commit timestamp, None an abort."""
 
     txn: TxnRef
     ts: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Did it commit? Unless ``peek``, an attempt never heard of is aborted, durably, before the answer.
 
     ``inquiry``: asked by a participant that has exactly this attempt prepared, which is answered at any age.
@@ -152,20 +144,17 @@ class Outcome:
     inquiry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True, gc=False):
     """Give up the locks of a transaction that is not prepared."""
 
     txn: TxnRef
 
 
-@dataclass(frozen=True, slots=True)
-class SafeTimeQuery:
+class SafeTimeQuery(msgspec.Struct, frozen=True, gc=False):
     """Ask for the highest timestamp at which this replica can read now without waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMembers:
+class ChangeMembers(msgspec.Struct, frozen=True, gc=False):
     """Change the members by one ``step``; ``name`` is a member's or its server's.
 
     Unless it is negative, ``version`` must be that of the present configuration. Answered when the change is chosen.
@@ -178,13 +167,11 @@ class ChangeMembers:
     """For a new replica: the name of its server's data directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class OldestPrepared:
+class OldestPrepared(msgspec.Struct, frozen=True, gc=False):
     """Ask the leader for the oldest id of which something is prepared here, or on its way to be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(msgspec.Struct, frozen=True, gc=False):
     """Permit this group's leader to collect garbage; of the server itself, never from outside.
 
     ``limit_ts``: the garbage mark may rise up to it, as far as the pins and the retention of the whole cluster are
@@ -215,8 +202,7 @@ Request = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RowSet:
+class RowSet(msgspec.Struct, frozen=True, gc=False):
     """Rows of one range read; when ``more``, go on at ``resume`` (start, or end of a reverse read)."""
 
     rows: list[tuple[bytes, Version]]
@@ -224,8 +210,7 @@ class RowSet:
     resume: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadReply:
+class ReadReply(msgspec.Struct, frozen=True, gc=False):
     """Versions in the order of the keys asked for (None: no version at all), row sets in the order of the ranges.
 
     ``leader``: who leads, as far as a replica that does not lead knows. ``left_out``: positions of keys that a read
@@ -233,15 +218,14 @@ class ReadReply:
     """
 
     timestamp: int
-    versions: list[Version | None] = field(default_factory=list)
-    ranges: list[RowSet] = field(default_factory=list)
+    versions: list[Version | None] = []
+    ranges: list[RowSet] = []
     term: int = 0
     leader: str = ""
     left_out: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SettleReply:
+class SettleReply(msgspec.Struct, frozen=True, gc=False):
     """``timestamp`` is readable in every view that has applied the log up to ``applied_index``.
 
     ``range_epoch``: as long as the group's record of its ranges has this epoch, it owns what was asked about.
@@ -252,35 +236,30 @@ class SettleReply:
     range_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReply:
+class CommitReply(msgspec.Struct, frozen=True, gc=False):
     """Committed at ``ts``."""
 
     ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class BundleReply:
+class BundleReply(msgspec.Struct, frozen=True, gc=False):
     """All committed at ``ts`` but those at the positions ``left_out``, of which nothing was done; 0: all are."""
 
     ts: int
     left_out: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareReply:
+class PrepareReply(msgspec.Struct, frozen=True, gc=False):
     """Prepared at ``prepare_ts``: the commit timestamp will be above it or the transaction aborts."""
 
     prepare_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class DecideReply:
+class DecideReply(msgspec.Struct, frozen=True, gc=False):
     """The decision is durable here."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeReply:
+class OutcomeReply(msgspec.Struct, frozen=True, gc=False):
     """``committed`` None: unknown (only to a peek)."""
 
     committed: bool | None
@@ -288,13 +267,11 @@ class OutcomeReply:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseReply:
+class ReleaseReply(msgspec.Struct, frozen=True, gc=False):
     """The locks are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class SafeTimeReply:
+class SafeTimeReply(msgspec.Struct, frozen=True, gc=False):
     """Reads at or below ``safe_ts`` do not wait at this replica.
 
     ``groups``, if it is of the meta group: all that are in the directory at ``safe_ts``, and maybe more.
@@ -304,22 +281,19 @@ class SafeTimeReply:
     groups: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MembersReply:
+class MembersReply(msgspec.Struct, frozen=True, gc=False):
     """The members after the change."""
 
     configuration: Configuration
 
 
-@dataclass(frozen=True, slots=True)
-class OldestPreparedReply:
+class OldestPreparedReply(msgspec.Struct, frozen=True, gc=False):
     """No id that was created before ``created_ts`` has anything prepared here; 0: none at all has."""
 
     created_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class CollectReply:
+class CollectReply(msgspec.Struct, frozen=True, gc=False):
     """The permit is taken; the garbage mark is ``mark_ts`` so far."""
 
     mark_ts: int

@@ -4,8 +4,9 @@ Every message is addressed by the group runtime (group, sender, receiver); the b
 leadership it was sent. All times are microseconds.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 
 class Ballot(NamedTuple):
@@ -18,8 +19,7 @@ class Ballot(NamedTuple):
 NO_BALLOT = Ballot(0, "")
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """One position of the log. ``ballot`` is the one that it was proposed under and never changes."""
 
     index: int
@@ -27,8 +27,7 @@ class LogEntry:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(msgspec.Struct, frozen=True, gc=False):
     """What a replica must have on disk before a promise, vote or Accepted that depends on it leaves.
 
     ``promised``: the highest ballot promised or accepted. ``ceiling``: the highest timestamp ceiling acknowledged.
@@ -40,8 +39,7 @@ class HardState:
     max_lease_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PreVote:
+class PreVote(msgspec.Struct, frozen=True, gc=False):
     """Would you promise this ballot? Nothing changes at either end; see Ongaro's thesis, section 9.6."""
 
     ballot: Ballot
@@ -49,8 +47,7 @@ class PreVote:
     last_ballot: Ballot
 
 
-@dataclass(frozen=True, slots=True)
-class PreVoteReply:
+class PreVoteReply(msgspec.Struct, frozen=True, gc=False):
     """``ballot`` repeats the question's; ``promised`` is the acceptor's own, to be exceeded by a candidate."""
 
     ballot: Ballot
@@ -58,8 +55,7 @@ class PreVoteReply:
     promised: Ballot
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(msgspec.Struct, frozen=True, gc=False):
     """Phase 1. ``released`` names the ballot whose leader gave up its lease in the sender's favour, or NO_BALLOT."""
 
     ballot: Ballot
@@ -68,8 +64,7 @@ class Prepare:
     released: Ballot = NO_BALLOT
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(msgspec.Struct, frozen=True, gc=False):
     """The answer to Prepare. ``ballot`` repeats the question's.
 
     ``promised``: the acceptor's promised ballot now (``ballot`` if granted). ``previous``: what it had promised
@@ -83,8 +78,7 @@ class Promise:
     ceiling: int
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(msgspec.Struct, frozen=True, gc=False):
     """Phase 2, heartbeat and lease request in one: from a leader to one acceptor.
 
     ``entries`` follow ``prev_index``, whose entry the leader holds under ``prev_ballot``. ``chosen_index``: all
@@ -107,8 +101,7 @@ class Accept:
     truncate_below: int
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The answer to Accept, true once durable. ``ballot`` and ``sent_boot_us`` repeat the Accept's.
 
     ``promised`` above ``ballot``: refused, the leader is deposed; nothing else counts. Otherwise the lease and the
@@ -125,8 +118,7 @@ class Accepted:
     ceiling: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransferLeadership:
+class TransferLeadership(msgspec.Struct, frozen=True, gc=False):
     """The leader of ``ballot`` has given up its lease; the receiver, a caught-up voter, should become leader at once.
 
     ``highest_ts`` is at or above every timestamp that this leader, or any before it, gave out.
@@ -136,16 +128,14 @@ class TransferLeadership:
     highest_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class OfferState:
+class OfferState(msgspec.Struct, frozen=True, gc=False):
     """The log of the leader of ``ballot`` begins at ``first_index``, above what the receiver lacks: fetch the state."""
 
     ballot: Ballot
     first_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(msgspec.Struct, frozen=True, gc=False):
     """The receiver asked to be elected, but ``version``, which is chosen, does not name it: one of its own or later."""
 
     ballot: Ballot

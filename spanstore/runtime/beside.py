@@ -14,7 +14,8 @@ Everything else that arrives waits: requests that take locks or write, and the p
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
@@ -34,8 +35,7 @@ _SLICE_US = 2_000
 """After so many reads, or so long, somebody looks whether the disk is ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class FromClient:
+class FromClient(msgspec.Struct, frozen=True):
     """A request of a client to a group, and how many bytes it has."""
 
     group: int

@@ -3,13 +3,14 @@
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.row import COMMIT_TS, THIS_VERSION, Date, Timestamp, encode_row
@@ -589,4 +590,4 @@ def test_the_oracle_notices_a_planner_that_forgets_an_entry() -> None:
     store.apply([w for w in plan.writes if w is not entries[0]])
     assert store.others(schema) != oracle.entries()
     with pytest.raises(Refused):
-        oracle.run([replace(write, columns={105: None})], 1020)
+        oracle.run([structs.replace(write, columns={105: None})], 1020)

@@ -1,9 +1,9 @@
 """Agreement, leases, ceilings and progress of the Paxos core, and that the checkers notice when they are broken."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from f1common.clock import Now
 from f1common.errors import InvariantViolation

@@ -3,10 +3,10 @@
 And the checkers notice when a rule of the changes is broken.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from f1common.clock import Now
 from f1common.errors import InvariantViolation

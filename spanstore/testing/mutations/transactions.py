@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from spanstore.client import transaction
 from spanstore.client.twophase import Plan

@@ -1,6 +1,6 @@
 """Transactions that lose their locks, or seem to: nobody goes on without them, no stray message takes them away."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from f1common.errors import Code
 from spanstore.group.requests import (

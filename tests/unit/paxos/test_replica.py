@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from f1common.clock import Now, TTInterval
 from f1common.errors import Code, InvariantViolation
@@ -146,7 +147,7 @@ def test_the_first_write_of_a_start_remembers_a_longer_lease() -> None:
 def test_an_acceptor_remembers_the_longest_lease_that_a_leader_asked_for() -> None:
     replica, disk = make()
     turn(replica, disk, 0)
-    replica.step("b", replace(accept(Ballot(1, "b"), None), lease_us=5000), at(10))
+    replica.step("b", structs.replace(accept(Ballot(1, "b"), None), lease_us=5000), at(10))
     effects = turn(replica, disk, 10)
     assert effects.hard_state is not None and effects.hard_state.max_lease_us == 5000
     again, _ = make(disk=disk, now=100)
@@ -389,7 +390,7 @@ def test_a_log_cut_under_an_acceptor_that_went_back_starts_at_the_cut() -> None:
     disk.log = [LogEntry(i, Ballot(1, "b"), b"x") for i in range(1, 6)]
     disk.hard_state = HardState(Ballot(1, "b"), 0, 1000)
     replica, _ = make(config=replace(CONFIG, log_keep_entries=0, max_accept_bytes=1, max_inflight_bytes=1), disk=disk)
-    replica.step("b", replace(accept(Ballot(1, "b"), disk.log[-1], chosen=5), truncate_below=3), at(0))
+    replica.step("b", structs.replace(accept(Ballot(1, "b"), disk.log[-1], chosen=5), truncate_below=3), at(0))
     replica.flush(at(0))
     replica.tick(at(3000))
     (question, _) = [m for _, m in replica.flush(at(3000)).send_now]

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from f1common.encoding.row import decode_row
 from f1common.encoding.values import Timestamp
@@ -219,11 +220,11 @@ def test_effects_are_the_images_at_the_time_of_each_write(store: Store) -> None:
 
 
 def test_an_upsert_takes_its_defaults_only_when_it_inserts(store: Store) -> None:
-    upsert = replace(write(UPSERT, "Customer", 1, Name="a"), defaults={15: 3, 14: Timestamp(7)})
+    upsert = structs.replace(write(UPSERT, "Customer", 1, Name="a"), defaults={15: 3, 14: Timestamp(7)})
     run(store, upsert)
     assert store.rows(SCHEMA)["Customer"][1,][15] == 3
     run(store, write(UPDATE, "Customer", 1, Level=9))
-    run(store, replace(upsert, columns={12: "b"}))
+    run(store, structs.replace(upsert, columns={12: "b"}))
     row = store.rows(SCHEMA)["Customer"][1,]
     assert (row[12], row[15], row[14]) == ("b", 9, Timestamp(7))
     refused(store, Code.INVALID_ARGUMENT, "Level is NOT NULL", write(UPSERT, "Customer", 2, Name="x"))
@@ -364,7 +365,7 @@ def test_a_cascade_stops_at_a_table_that_does_not_cascade(store: Store) -> None:
         gone,
         schema=schema,
     )
-    run(store, replace(an_ad, kind=DELETE), gone, schema=schema)
+    run(store, structs.replace(an_ad, kind=DELETE), gone, schema=schema)
     assert not any(store.rows(schema).values())
     cascading = changed(schema, replace(ad, cascade=True))
     run(store, customer(1), write(INSERT, "Campaign", 1, 7), an_ad, schema=cascading)
