@@ -9,7 +9,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import f1_pb2_grpc as stubs
 from f1common.pb import types_pb2
-from f1common.rpc.deadlines import Deadline, within
+from f1common.rpc.deadlines import Expiries
 from f1common.rpc.serving import serve_requests
 from f1common.rpc.status import error_from_exception, error_to_wire, maps_errors
 from f1common.rpc.versions import check_version
@@ -51,6 +51,8 @@ class F1Servicer(stubs.F1ServerServicer):
         self._frontend = frontend
         self._draining = draining
         self._tasks: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[Any] | None] = set()
+        self._expiries: Expiries[asyncio.Task[None]] = Expiries(self._end_late)
         self._handlers: dict[str, Handler] = {
             "execute": frontend.execute,
             "fetch": frontend.fetch,
@@ -75,6 +77,7 @@ class F1Servicer(stubs.F1ServerServicer):
         """Serve one client's stream of requests; those that are unanswered when it goes away are cancelled."""
         mine: set[asyncio.Task[None]] = set()
         token = b""
+        loop = asyncio.get_running_loop()
 
         def unpack(batch: pb.ClientBatch) -> Any:
             nonlocal token
@@ -84,9 +87,13 @@ class F1Servicer(stubs.F1ServerServicer):
         def forget(task: asyncio.Task[None]) -> None:
             mine.discard(task)
             self._tasks.discard(task)
+            self._expiries.discard(task)
+            self._late.discard(task)
 
         def handle(request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
-            task = asyncio.create_task(self._serve(request, token, reply))
+            task = loop.create_task(self._serve(request, token, reply))
+            timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
+            self._expiries.add(task, loop.time() + timeout_ms / 1000)
             mine.add(task)
             self._tasks.add(task)
             task.add_done_callback(forget)
@@ -116,18 +123,27 @@ class F1Servicer(stubs.F1ServerServicer):
             handler = self._handlers.get(kind or "")
             if handler is None:
                 raise F1Error(Code.INVALID_ARGUMENT, "a request of an unknown kind; is the client newer?")
-            timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
             database = request.database or "default"
             caller = await self._admit(token, None if kind == "ping" else database)
-            work = handler(database, getattr(request, str(kind)), caller)
-            answer = await within(Deadline.after(timeout_ms / 1000), work, ambiguous=kind in _COMMITTING)
+            answer = await handler(database, getattr(request, str(kind)), caller)
             response = pb.Response(id=request.id)
             getattr(response, str(kind)).CopyFrom(answer)
         except asyncio.CancelledError:
-            raise
+            task = asyncio.current_task()
+            if task not in self._late:
+                raise
+            self._late.discard(task)
+            text = "the deadline of the request has passed"
+            response = _failed(request, F1Error(Code.DEADLINE_EXCEEDED, text, ambiguous=kind in _COMMITTING))
         except Exception as error:
             response = _failed(request, error_from_exception(error))
         reply(response)
+
+    def _end_late(self, task: asyncio.Task[None]) -> None:
+        """The time of a request is over."""
+        if not task.done():
+            self._late.add(task)
+            task.cancel()
 
     async def _admit(self, token: bytes, database: str | None) -> Caller:
         """Return who asks. Raises UNAUTHENTICATED, PERMISSION_DENIED."""

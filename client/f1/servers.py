@@ -7,7 +7,7 @@ handed over. All tasks of a process that use the same addresses share one stream
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -120,10 +120,11 @@ class Server:
         return await self._call(request, deadline)
 
     async def _call(self, request: pb.Request, deadline: Deadline) -> pb.Response:
-        request.timeout_ms = min(deadline.wire_ms(), (1 << 32) - 1)
+        left_s, left_ms = deadline.left()
+        request.timeout_ms = min(left_ms, (1 << 32) - 1)
         self.in_flight += 1
         try:
-            response = await self._stream.call(request, deadline.remaining_s())
+            response = await self._stream.call(request, left_s)
         except F1Error as error:
             if error.code in _OF_THE_SERVER:
                 self.avoid(error)
@@ -298,10 +299,12 @@ class Servers:
         )
         return F1Error(Code.UNAVAILABLE, f"no f1server answers ({reasons}); is the cluster up?")
 
-    def pick(self, avoid: Iterable[Server] = ()) -> Server:
+    def pick(self, avoid: Collection[Server] = ()) -> Server:
         """Return the server to ask next: a near one that works and has little to do."""
-        avoided = set(avoid)
-        candidates = [server for server in self.all if server not in avoided] or list(self.all)
+        candidates: Sequence[Server] = self.all
+        if avoid:
+            avoided = set(avoid)
+            candidates = [server for server in self.all if server not in avoided] or self.all
         healthy = [server for server in candidates if server.error is None]
         if not healthy:
             return min(candidates, key=lambda server: (server.down_until_s, server.address))
@@ -333,9 +336,8 @@ class Servers:
         ``avoid`` is asked last. Raises F1Error: DEADLINE_EXCEEDED, or the last failure when the deadline has passed;
         what the server says at once unless it passes by itself (UNAVAILABLE, OVERLOADED, ...).
         """
-        backoff = self._retry_backoff()
+        backoff: Backoff | None = None
         tried = [avoid] if avoid is not None else []
-        loop = asyncio.get_running_loop()
         lost_s: float | None = None
         while True:
             server = self.pick(tried)
@@ -345,6 +347,7 @@ class Servers:
                 if not _may_resend(error, resend):
                     raise
                 tried.append(server)
+                loop = asyncio.get_running_loop()
                 everywhere = len(set(tried)) >= len(self.all)
                 if everywhere and error.code not in _PASSING:
                     raise
@@ -357,6 +360,7 @@ class Servers:
                     elif loop.time() - lost_s > _GIVE_UP_S and not error.ambiguous:
                         # A statement may take long, but nobody is there to work on it.
                         raise self._nobody() from error
+                    backoff = backoff or self._retry_backoff()
                     delay_s = backoff.next_s()
                     if ends_within(deadline, delay_s):
                         if error.code is Code.UNAVAILABLE and not error.ambiguous:

@@ -7,17 +7,18 @@ since two hosts share no clock that may be trusted for this.
 
 import asyncio
 import math
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import msgspec
 
 from f1common.errors import Code, F1Error, check
 
 T = TypeVar("T")
+Item = TypeVar("Item", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True, order=True, gc=False):
     """A point in time, in seconds of the running event loop's clock; infinite when there is none."""
 
     at_s: float
@@ -60,6 +61,15 @@ class Deadline:
         if self.expired():
             raise F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous)
 
+    def left(self) -> tuple[float | None, int]:
+        """Return :meth:`remaining_s` and :meth:`wire_ms` as of one moment. Raises as the latter."""
+        if self.at_s == math.inf:
+            return None, 0
+        left_s = self.at_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            self.require()
+        return left_s, max(1, round(left_s * 1000))
+
     def sooner(self, seconds: float | None) -> "Deadline":
         """Return the earlier of this deadline and ``seconds`` from now."""
         return min(self, Deadline.after(seconds))
@@ -84,3 +94,51 @@ async def within(deadline: Deadline, work: Awaitable[T], *, ambiguous: bool = Fa
         if not scope.expired():
             raise  # the work's own time-out, not this deadline
         raise F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous) from error
+
+
+class Expiries(Generic[Item]):
+    """Tells whose time is over, of many items that nearly always end before: one timer does for all of them.
+
+    It is set to the earliest end as of when it was set last, and looks for the next one then. Lives on one event loop.
+    """
+
+    __slots__ = ("_at_s", "_ends", "_over", "_timer")
+
+    def __init__(self, over: Callable[[Item], None]) -> None:
+        """``over`` is called once for each item whose end comes before it is discarded; it is discarded by then."""
+        self._over = over
+        self._ends: dict[Item, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_s = math.inf
+
+    def add(self, item: Item, at_s: float) -> None:
+        """``item`` must end by ``at_s``, on the clock of the running loop."""
+        self._ends[item] = at_s
+        if at_s < self._at_s:
+            self._set(at_s)
+
+    def discard(self, item: Item) -> None:
+        """``item`` has ended; harmless if it is not known."""
+        self._ends.pop(item, None)
+
+    def _set(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._at_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look) if at_s < math.inf else None
+
+    def _look(self) -> None:
+        self._timer, self._at_s = None, math.inf
+        now_s = asyncio.get_running_loop().time()
+        for item in [item for item, at_s in self._ends.items() if at_s <= now_s]:
+            if self._ends.get(item, math.inf) <= now_s:
+                del self._ends[item]
+                self._over(item)
+        earliest_s = min(self._ends.values(), default=math.inf)
+        if earliest_s < self._at_s:
+            self._set(earliest_s)
+
+    def close(self) -> None:
+        """Forget all of them."""
+        self._ends.clear()
+        self._set(math.inf)

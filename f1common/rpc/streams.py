@@ -31,6 +31,7 @@ from f1common.errors import Code, F1Error, check
 from f1common.observe.logs import get_logger
 from f1common.rpc.backoff import Backoff
 from f1common.rpc.batches import DEFAULT_LIMITS, BatchCall, Identified, StreamLimits, take
+from f1common.rpc.deadlines import Expiries
 from f1common.rpc.serving import serve_one_way, serve_requests
 from f1common.rpc.status import carries_error, error_from_rpc
 
@@ -119,6 +120,7 @@ class RequestStream(Generic[Req, Resp]):
         self._queue: OrderedDict[int, _Pending[Req, Resp]] = OrderedDict()
         self._queued = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
+        self._expiries: Expiries[_Pending[Req, Resp]] = Expiries(self._expire)
         self._closed = False
 
     @property
@@ -141,14 +143,13 @@ class RequestStream(Generic[Req, Resp]):
         it drains: then it has answered all that it read. A response that comes too late is dropped.
         """
         pending = self._enqueue(request)
-        timer = None
         if timeout_s is not None:
-            timer = pending.future.get_loop().call_later(max(timeout_s, 0.0), self._expire, pending)
+            self._expiries.add(pending, pending.future.get_loop().time() + max(timeout_s, 0.0))
         try:
             return await pending.future
         finally:
-            if timer is not None:
-                timer.cancel()
+            if timeout_s is not None:
+                self._expiries.discard(pending)
             self._pending.pop(request.id, None)
             self._queue.pop(request.id, None)
 
@@ -182,6 +183,7 @@ class RequestStream(Generic[Req, Resp]):
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
             self._runner = None
+        self._expiries.close()
         self._fail_all(F1Error(Code.CANCELLED, f"the stream to {self._name} was closed"))
 
     async def _run(self) -> None:

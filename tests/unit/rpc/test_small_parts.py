@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from f1common.errors import Code, F1Error, InvariantViolation
 from f1common.rpc.backoff import Backoff
 from f1common.rpc.channels import ChannelCache
-from f1common.rpc.deadlines import NEVER, Deadline, within
+from f1common.rpc.deadlines import NEVER, Deadline, Expiries, within
 from f1common.rpc.queues import Inbox
 from f1common.rpc.status import error_from_rpc
 from f1common.rpc.versions import check_call_version, check_version, protocol_metadata
+from spanstore.testing.sim import World, run_sim
 from tests.unit.rpc.echo import Request, connected, echo, single_method
 
 
@@ -57,7 +58,7 @@ def test_deadline_is_one_point_in_time_for_every_hop() -> None:
         deadline = Deadline.after(2.0)
         assert (deadline.remaining_s(), deadline.wire_ms(), deadline.expired()) == (2.0, 2000, False)
         loop.now_s += 1.5
-        assert (deadline.remaining_s(), deadline.wire_ms()) == (0.5, 500)
+        assert (deadline.remaining_s(), deadline.wire_ms()) == deadline.left() == (0.5, 500)
         assert Deadline.from_wire_ms(deadline.wire_ms()) == deadline
         assert deadline.sooner(0.1) == Deadline(loop.now_s + 0.1)
         assert deadline.sooner(9.0) == deadline.sooner(None) == deadline
@@ -65,7 +66,7 @@ def test_deadline_is_one_point_in_time_for_every_hop() -> None:
         assert deadline.wire_ms() == 1, "what is not over is not 0, which means never"
         loop.now_s += 0.1
         assert (deadline.remaining_s(), deadline.expired()) == (0.0, True)
-        for late in (deadline.require, deadline.wire_ms):
+        for late in (deadline.require, deadline.wire_ms, deadline.left):
             with pytest.raises(F1Error) as caught:
                 late()
             assert caught.value.code is Code.DEADLINE_EXCEEDED
@@ -74,10 +75,38 @@ def test_deadline_is_one_point_in_time_for_every_hop() -> None:
     loop.close()
 
 
+def test_each_hears_at_its_end_and_nobody_who_has_ended() -> None:
+    async def main(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        start_s, heard = loop.time(), list[tuple[str, float]]()
+
+        def over(name: str) -> None:
+            heard.append((name, round(loop.time() - start_s, 6)))
+            if name == "b":
+                expiries.discard("d")  # one may end another, also one whose time is over, too
+                expiries.add("e", start_s + 3.5)
+
+        expiries: Expiries[str] = Expiries(over)
+        for name, after_s in (("a", 5.0), ("b", 3.0), ("c", 4.0), ("d", 3.0), ("gone", 2.0)):
+            expiries.add(name, start_s + after_s)
+        expiries.discard("gone")
+        expiries.discard("never there")
+        await asyncio.sleep(4.5)
+        expiries.add("now", start_s)
+        await asyncio.sleep(0.01)
+        assert heard == [("b", 3.0), ("e", 3.5), ("c", 4.0), ("now", 4.5)]
+        expiries.close()
+        await asyncio.sleep(9)
+        assert len(heard) == 4
+
+    run_sim(main, 1)
+
+
 def test_no_deadline_never_passes() -> None:
     async def scenario() -> None:
         assert Deadline.after(None) == Deadline.from_wire_ms(0) == NEVER == Deadline(math.inf)
         assert (NEVER.remaining_s(), NEVER.wire_ms(), NEVER.expired()) == (None, 0, False)
+        assert NEVER.left() == (None, 0)
         assert await within(NEVER, asyncio.sleep(0, "done")) == "done"
 
     asyncio.run(scenario())
