@@ -128,8 +128,9 @@ class Expiries(Generic[Item]):
         self._timer = asyncio.get_running_loop().call_at(at_s, self._look) if at_s < math.inf else None
 
     def _look(self) -> None:
+        # A loop runs a timer that is due within the resolution of its clock, a little before the clock says so.
+        now_s = max(asyncio.get_running_loop().time(), self._at_s)
         self._timer, self._at_s = None, math.inf
-        now_s = asyncio.get_running_loop().time()
         for item in [item for item, at_s in self._ends.items() if at_s <= now_s]:
             if self._ends.get(item, math.inf) <= now_s:
                 del self._ends[item]
