@@ -17,7 +17,7 @@ from f1server.access.rights import EVERYBODY, Caller, rights_of
 from f1server.answers import SqlAnswer, SqlRequest
 from f1server.catalog.alterroles import without_secrets
 from f1server.catalog.codec import encode_schema
-from f1server.catalog.leases import SchemaLeases
+from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import forms_at
 from f1server.catalog.render import render_schema
 from f1server.catalog.roles import Privilege
@@ -43,9 +43,11 @@ from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
 from f1server.txn.readset import ReadSetEntry
 from f1server.wire import (
+    is_point,
     params_from_pb,
     read_set_from_pb,
     read_set_to_pb,
+    table_read_from_pb,
     write_to_pb,
     writes_from_pb,
 )
@@ -198,17 +200,18 @@ class Frontend:
         return await self._fresh(database, lambda: self._read(database, request, caller))
 
     async def _read(self, database: str, request: pb.Read, caller: Caller) -> pb.ReadReply:
+        reads = [table_read_from_pb(r) for r in request.reads]
+        if is_point(request, reads):
+            async with self._leases.use(database) as leased:
+                # In the form that its table has now.
+                since_ts = leased.schema.indexes_since
+                if not since_ts or since_ts <= self._client.strong_timestamp():
+                    return await self._read_point(leased, reads, request.few_as_rows, caller)
         leased = await self._leases.current(database)
         schema = leased.schema
         txn = request.txn
-        reads = [_table_read(r) for r in request.reads]
         _kind_of(txn)
         rights = rights_of(schema, caller)
-        if self._is_point(request, reads, schema):
-            nosql.allow(rights, schema, reads)
-            timestamp, found = await nosql.read_point(schema, reads[0], self._sql.together.read)
-            leased.checked(timestamp)
-            return pb.ReadReply(results=[_rows(found, request.few_as_rows)], read_ts=timestamp)
         own = writes_from_pb(txn.writes)
         require_writes(rights, schema, own)
         writes = self._committer.fill(schema, own, b"overlay", txn.read_ts)
@@ -239,11 +242,14 @@ class Frontend:
             read_set=read_set_to_pb(reader.read_set.values()),
         )
 
-    def _is_point(self, request: pb.Read, reads: Sequence[nosql.TableRead], schema: Schema) -> bool:
-        """Tell whether this is a strong read of one row outside of a transaction, in the form that its table has."""
-        if request.timestamp or request.txn.ByteSize() or len(reads) != 1 or not nosql.is_point(reads[0]):
-            return False
-        return not schema.indexes_since or schema.indexes_since <= self._client.strong_timestamp()
+    async def _read_point(
+        self, leased: Leased, reads: Sequence[nosql.TableRead], few_as_rows: bool, caller: Caller
+    ) -> pb.ReadReply:
+        schema = leased.schema
+        nosql.allow(rights_of(schema, caller), schema, reads)
+        timestamp, found = await nosql.read_point(schema, reads[0], self._sql.together.read)
+        leased.checked(timestamp)
+        return pb.ReadReply(results=[_rows(found, few_as_rows)], read_ts=timestamp)
 
     async def read_timestamp(self, kind: int) -> int:
         """Return the timestamp for a transaction that has none yet."""
@@ -520,22 +526,6 @@ def _rows(result: nosql.TableRows, few_as_rows: bool) -> pb.TableRows:
     if few_as_rows and len(result.rows) <= _FEW_ROWS:
         return pb.TableRows(columns=columns, rows=result.as_cells())
     return pb.TableRows(columns=columns, arrow=arrow_stream(result.as_batch()))
-
-
-def _table_read(message: pb.TableRead) -> nosql.TableRead:
-    keys = message.keys
-    return nosql.TableRead(
-        table=message.table,
-        columns=tuple(message.columns),
-        keys=tuple(keys.keys),
-        prefixes=tuple(keys.prefixes),
-        ranges=tuple((r.start, r.end) for r in keys.ranges),
-        everything=keys.all,
-        index=message.index,
-        limit=message.limit,
-        reverse=message.reverse,
-        exclusive=message.exclusive,
-    )
 
 
 def _kind_of(txn: pb.TxnContext) -> str:

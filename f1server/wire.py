@@ -1,12 +1,13 @@
-"""Protobuf at the edge of the f1server: logical writes and read sets as values."""
+"""Protobuf at the edge of the f1server: logical writes, read sets and reads as values."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from f1common.encoding.row import decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
+from f1server.txn import nosql
 from f1server.txn.readset import ReadSetEntry
 
 
@@ -69,3 +70,25 @@ def read_set_from_pb(messages: Iterable[pb.ReadSetEntry]) -> list[ReadSetEntry]:
 def read_set_to_pb(entries: Iterable[ReadSetEntry]) -> list[pb.ReadSetEntry]:
     """Return the messages of a read set."""
     return [pb.ReadSetEntry(key=e.key, ts=e.ts, table=e.table, columns=e.columns) for e in entries]
+
+
+def is_point(request: pb.Read, reads: Sequence[nosql.TableRead]) -> bool:
+    """Tell whether this is a strong read of one row outside of a transaction."""
+    return not (request.timestamp or request.txn.ByteSize()) and len(reads) == 1 and nosql.is_point(reads[0])
+
+
+def table_read_from_pb(message: pb.TableRead) -> nosql.TableRead:
+    """Return what to read of one table."""
+    keys = message.keys
+    return nosql.TableRead(
+        table=message.table,
+        columns=tuple(message.columns),
+        keys=tuple(keys.keys),
+        prefixes=tuple(keys.prefixes),
+        ranges=tuple((r.start, r.end) for r in keys.ranges),
+        everything=keys.all,
+        index=message.index,
+        limit=message.limit,
+        reverse=message.reverse,
+        exclusive=message.exclusive,
+    )

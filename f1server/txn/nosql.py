@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from f1common.encoding import tuple as tuples
@@ -20,8 +20,7 @@ from f1server.rows.values import Value
 from f1server.txn.reader import FoundRow, ReadRow, RowReader, Span
 
 
-@dataclass(frozen=True, slots=True)
-class TableRead:
+class TableRead(msgspec.Struct, frozen=True, gc=False):
     """What to read of one table.
 
     ``keys`` and ``prefixes`` are encoded tuples of the first values of the primary key (or the index), ``ranges``
@@ -40,8 +39,7 @@ class TableRead:
     exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
+class TableRows(msgspec.Struct, frozen=True, gc=False):
     """The rows of one table read."""
 
     columns: tuple[Column, ...]

@@ -1,8 +1,9 @@
 """Reading rows of tables in a transaction: at its timestamp or under its locks, its own writes laid over."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from f1common.encoding.row import decode_row
 from f1common.errors import Code, F1Error
@@ -38,8 +39,7 @@ class LockingReads(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRow:
+class FoundRow(msgspec.Struct, frozen=True, gc=False):
     """A row as the transaction sees it."""
 
     key: bytes
