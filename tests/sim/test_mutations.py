@@ -24,6 +24,8 @@ QUICK = (
     ("commit_id_executed_twice", 0),
     ("tested_before_locked", 0),
     ("abort_not_logged", 0),
+    ("bundled_over_locks", 0),
+    ("bundled_untested", 2),
 )
 SLOWER = (("own_before_cede", 0), ("last_rows_forgotten", 0), ("outcomes_forgotten", 0), ("old_data_kept", 100))
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from spanstore.client import transaction
 from spanstore.client.twophase import Plan
 from spanstore.group import storage
+from spanstore.group.bundling import Bundling
 from spanstore.group.group import Group
 from spanstore.group.leader_reads import LeaderReads
 from spanstore.group.lock_queue import Parked
@@ -33,12 +34,14 @@ _TURNOVER: dict[str, Any] = {
     "max_down": 1,
 }
 """Leaders come and go."""
+_SHARED: dict[str, Any] = {"together": 8, "clients": 2, "pause_us": 500}
+"""Clients that commit many things at a time."""
 
 
 def _busy(scenario: Scenario, workload: str, **changes: Any) -> Scenario:
     """Many clients on few keys of two groups."""
-    base = scenario.with_(workload=workload, clients=5, keys=4, groups=2, pause_us=2_000, run_us=4_000_000)
-    return base.with_(**changes)
+    usual = {"clients": 5, "keys": 4, "groups": 2, "pause_us": 2_000, "run_us": 4_000_000, "together": 1}
+    return scenario.with_(workload=workload, **{**usual, **changes})
 
 
 def _prepared_forgotten() -> Any:
@@ -210,6 +213,30 @@ def _tested_before_locks() -> Iterator[None]:
         yield
 
 
+def _bundles_lock_over_others() -> Any:
+    def change(acquire_free: Callable[..., bool]) -> Callable[..., bool]:
+        def broken(*arguments: Any) -> bool:
+            with (
+                replaced(LockTable, "_clashing_holders", lambda _: lambda *arguments: set()),
+                replaced(LockTable, "_clashing_requests", lambda _: lambda *arguments: []),
+            ):
+                return acquire_free(*arguments)
+
+        return broken
+
+    return replaced(LockTable, "acquire_free", change)
+
+
+def _bundles_untested() -> Any:
+    def change(take: Callable[..., Any]) -> Callable[..., Any]:
+        def broken(bundling: Bundling, work: TxnWork, *arguments: Any) -> Any:
+            return take(bundling, replace(work, preconditions=()), *arguments)
+
+        return broken
+
+    return replaced(Bundling, "_take", change)
+
+
 def _readers_left_out() -> Any:
     def change(plan: Callable[..., Plan]) -> Callable[..., Plan]:
         def broken(*arguments: Any) -> Plan:
@@ -313,6 +340,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "preconditions are tested when the request arrives, not under its locks",
         _tested_before_locks,
         lambda scenario: _busy(scenario, "bank" if scenario.seed % 2 else "register", **_CALM),
+    ),
+    Mutation(
+        "bundled_over_locks",
+        "commits that come together take locks that others hold",
+        _bundles_lock_over_others,
+        lambda scenario: _busy(scenario, "register", **_CALM, **_SHARED),
+    ),
+    Mutation(
+        "bundled_untested",
+        "the preconditions of commits that come together are not tested",
+        _bundles_untested,
+        lambda scenario: _busy(scenario, "register", **_CALM, **_SHARED),
     ),
     Mutation(
         "readers_left_out",

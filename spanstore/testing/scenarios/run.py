@@ -131,14 +131,17 @@ class _Clients:
         self._stop = True
 
     async def _run(self, env: NodeEnv) -> None:
-        self._processes += 1
-        process = self._processes
-        self._busy[env.name] = process
+        first = self._processes + 1
+        self._processes += self._scenario.together
+        self._busy[env.name] = first
         kv = SpanKv(self._cluster.client(env), self._cluster.client(env))
+        await asyncio.gather(*(self._loop(process, kv) for process in range(first, self._processes + 1)))
+        if self._busy.get(env.name) == first:
+            del self._busy[env.name]
+
+    async def _loop(self, process: int, kv: SpanKv) -> None:
         rng = self._scenario.rng(f"client {process}")
         await self._workload.client_loop(process, kv, rng, self._history, lambda: self._stop)
-        if self._busy.get(env.name) == process:
-            del self._busy[env.name]
 
     def stopping(self) -> bool:
         return self._stop

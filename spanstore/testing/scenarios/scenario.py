@@ -59,6 +59,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     groups: int = 2
     keys: int = 6
     clients: int = 3
+    together: int = 1
+    """So many loops of the workload share a client, whose commits then go together."""
     pause_us: int = 20_000
     run_us: int = 6_000_000
 
@@ -192,6 +194,7 @@ def draw(seed: int, workload: str | None = None) -> Scenario:
         groups=rng.choice((1, 2, 2, 3)),
         keys=rng.choice((4, 6, 10)),
         clients=rng.choice((2, 3, 5)),
+        together=random.Random(f"{seed}/together").choice((1, 1, 3)),
         pause_us=rng.choice((5_000, 20_000, 60_000)),
         run_us=rng.choice((3_000_000, 5_000_000, 9_000_000)),
         lease_ms=lease_ms,
