@@ -1,7 +1,9 @@
 """Where change batches are, and how one is read."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from f1common.encoding import tuple as tuples
 from f1common.encoding.values import Timestamp
