@@ -310,14 +310,16 @@ class Precondition(_message.Message):
     def __init__(self, version: _Optional[_Union[ExpectVersion, _Mapping]] = ..., exists: _Optional[bytes] = ..., absent: _Optional[bytes] = ..., unchanged: _Optional[_Union[ExpectUnchanged, _Mapping]] = ..., no_newer: _Optional[_Union[NoNewer, _Mapping]] = ..., understands: _Optional[int] = ...) -> None: ...
 
 class Puts(_message.Message):
-    __slots__ = ("keys", "values", "absent")
+    __slots__ = ("keys", "values", "absent", "stamp_before_end")
     KEYS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     ABSENT_FIELD_NUMBER: _ClassVar[int]
+    STAMP_BEFORE_END_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     values: _containers.RepeatedScalarFieldContainer[bytes]
     absent: bool
-    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., absent: _Optional[bool] = ...) -> None: ...
+    stamp_before_end: int
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., absent: _Optional[bool] = ..., stamp_before_end: _Optional[int] = ...) -> None: ...
 
 class NoNewer(_message.Message):
     __slots__ = ("since_ts", "leave_out")

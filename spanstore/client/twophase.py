@@ -7,7 +7,7 @@ If this process dies in between, the participants ask the coordinator themselves
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Starts a task whose end nobody waits for, and which the client ends when it is closed."""
 
 _PACKED = pb.Precondition(understands=1)
+_STAMPED = pb.Precondition(understands=2)
 _MANY = 4
 """So many plain writes of a share go together."""
 _RESOLVE_S = 10.0
@@ -51,7 +52,8 @@ class Share:
     def packed(self) -> tuple[list[Write], list[Precondition], list[pb.Puts]]:
         """Return what is left of the writes and tests when those of many rows go together, and these."""
         plain = [w for w in self.writes if _is_plain(w)]
-        if len(plain) < _MANY or len({w.key for w in self.writes}) < len(self.writes):
+        appends = _appends(self.writes)
+        if len(plain) + len(appends) < _MANY or len({w.key for w in self.writes}) < len(self.writes):
             return self.writes, self.preconditions, []  # of two writes of one key the last one counts
         absent = {test.key for test in self.preconditions if isinstance(test, ExpectAbsent)}
         new, old = [w for w in plain if w.key in absent], [w for w in plain if w.key not in absent]
@@ -60,8 +62,12 @@ class Share:
             for some in (new, old)
             if some
         ]
+        if appends:
+            keys, values = [w.key for w in appends], [w.value or b"" for w in appends]
+            found.append(pb.Puts(keys=keys, values=values, stamp_before_end=_stamp_before_end(appends[0])))
         put = {w.key for w in new}
-        rest = [w for w in self.writes if not _is_plain(w)]
+        gone = {w.key for w in (*plain, *appends)}
+        rest = [w for w in self.writes if w.key not in gone]
         return rest, [p for p in self.preconditions if not (isinstance(p, ExpectAbsent) and p.key in put)], found
 
 
@@ -92,7 +98,7 @@ class Plan(msgspec.Struct, frozen=True):
             txn=self.txn(),
             priority_ts=self.priority_ts,
             writes=[_write(w) for w in writes],
-            preconditions=[_precondition(p) for p in tests] + ([_PACKED] if puts else []),
+            preconditions=[*map(_precondition, tests), *_understood(puts)],
             puts=puts,
             held=[_lock(*lock) for lock in share.held],
             term=share.term,
@@ -270,6 +276,23 @@ def share_out(ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iter
 def _is_plain(write: Write) -> bool:
     """Tell whether it puts a value, and neither key nor value has the commit timestamp in it."""
     return write.value is not None and write.key_offset < 0 and not write.value_offsets
+
+
+def _appends(writes: Sequence[Write]) -> list[Write]:
+    """Return the writes whose keys have the commit timestamp, all at the same distance from their ends."""
+    found = [w for w in writes if w.key_offset >= 0 and w.value is not None and not w.value_offsets]
+    return [w for w in found if _stamp_before_end(w) == _stamp_before_end(found[0])]
+
+
+def _stamp_before_end(write: Write) -> int:
+    return len(write.key) - write.key_offset
+
+
+def _understood(puts: Sequence[pb.Puts]) -> Sequence[pb.Precondition]:
+    """Return what a server must know that is sent these."""
+    if not puts:
+        return ()
+    return (_STAMPED,) if any(some.stamp_before_end for some in puts) else (_PACKED,)
 
 
 def _write(write: Write) -> pb.Write:

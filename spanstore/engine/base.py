@@ -17,7 +17,7 @@ implementation to:
 Keys are 1 to ``MAX_KEY_BYTES`` bytes, compared as unsigned bytes; ranges are half open.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -77,6 +77,14 @@ class WriteBatch:
             value = seal(key, value)
         self.ops.append((PUT, key, value))
         self.size += len(key) + len(value)
+
+    def put_all(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set keys to values that carry checksums of their own, as stored. Raises as :meth:`put`."""
+        for key, value in records:
+            if not 0 < len(key) <= MAX_KEY_BYTES:
+                raise _refused(key)
+            self.size += len(key) + len(value)
+        self.ops.extend([(PUT, key, value) for key, value in records])
 
     def delete(self, key: bytes) -> None:
         """Remove ``key`` if it is there."""

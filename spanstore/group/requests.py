@@ -19,6 +19,8 @@ from spanstore.txn.locks import LockMode
 from spanstore.txn.outcomes import Precondition, latest_deadline, spans_of
 from spanstore.txn.spans import Span
 
+_MANY_APPENDS = 32
+
 
 class RangeRead(msgspec.Struct, frozen=True, gc=False):
     """Live rows in ``[start, end)``; ``limit`` 0 is the server's own bound."""
@@ -89,9 +91,21 @@ class TxnWork(msgspec.Struct, frozen=True, gc=False):
         """Return the last timestamp that the transaction may have, if outcomes are kept for ``keep_us``."""
         return latest_deadline(self.deadline, self.txn.created_ts, keep_us)
 
-    def wanted(self) -> list[tuple[Span, LockMode]]:
-        """Return the locks to take before it is logged: on what is written, and on what the preconditions look at."""
+    def appended(self) -> Span | None:
+        """Return the range that has all that is appended; None if that is little."""
+        spans = [span for span, mode in self.locks if mode is LockMode.APPEND]
+        if len(spans) < _MANY_APPENDS:
+            return None
+        return Span(min(start for start, _ in spans), max(end or start for start, end in spans))
+
+    def wanted(self, appended: Span | None = None) -> list[tuple[Span, LockMode]]:
+        """Return the locks to take before it is logged: on what is written, and on what the preconditions look at.
+
+        ``appended``: one lock on this range instead of one for each of what is appended.
+        """
         wanted = list(self.locks)
+        if appended is not None:
+            wanted = [(appended, LockMode.APPEND), *(lock for lock in wanted if lock[1] is not LockMode.APPEND)]
         if not self.tested:
             return wanted
         written = {write.key for write in self.writes if write.key_offset < 0}

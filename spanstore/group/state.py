@@ -15,8 +15,8 @@ from spanstore.engine.base import Reader, WriteBatch
 from spanstore.group import garbage, members, storage
 from spanstore.group.digests import RangeDigest, digest_of
 from spanstore.group.holding import Holding
-from spanstore.mvcc.placeholders import fill
-from spanstore.mvcc.versions import put_version
+from spanstore.mvcc.placeholders import TIMESTAMP_BYTES, fill, key_stamp
+from spanstore.mvcc.versions import put_versions
 from spanstore.paxos.configuration import Configuration, decode_configuration
 from spanstore.paxos.messages import LogEntry
 from spanstore.placement.holdings import Interval
@@ -275,11 +275,14 @@ class ReplicatedState:
 
     def _write(self, batch: WriteBatch, writes: tuple[Write, ...], ts: int) -> None:
         self._max_ts = max(self._max_ts, ts)
-        group = self.group
+        stamp = key_stamp(ts)
+        rows: list[tuple[bytes, bytes | None]] = []
         for write in writes:
-            if write.key_offset < 0 and not write.value_offsets:
-                put_version(batch, group, write.key, ts, write.value)
-                continue
-            offset = write.key_offset if write.key_offset >= 0 else None
-            key, value = fill(write.key, offset, write.value, write.value_offsets, ts)
-            put_version(batch, group, key, ts, value)
+            key, offset = write.key, write.key_offset
+            if write.value_offsets:
+                rows.append(fill(key, offset if offset >= 0 else None, write.value, write.value_offsets, ts))
+            elif offset >= 0:
+                rows.append((key[:offset] + stamp + key[offset + TIMESTAMP_BYTES :], write.value))
+            else:
+                rows.append((key, write.value))
+        put_versions(batch, self.group, rows, ts)

@@ -60,6 +60,7 @@ from spanstore.group.state import Done, ReplicatedState
 from spanstore.group.versions import Versions
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling, check_skew
+from spanstore.mvcc.versions import has_no_version
 from spanstore.paxos.replica import Replica
 from spanstore.txn import outcomes
 from spanstore.txn.commands import (
@@ -345,7 +346,11 @@ class Tenure:
         if work.held and (work.term != self.term or not self._locks.holds(txn, work.held)):
             self._kill(txn, "its locks were lost", work.txn.attempt)
             raise F1Error(Code.ABORTED, "locks of the transaction were lost (leader change or wound); run it again")
-        self._waiting.acquire(Parked(ticket, txn, [ticket], work.priority_ts, work.wanted(), policy))
+        # Many appends where nothing is yet: nobody but inserters has anything to do there.
+        appended = work.appended()
+        if appended is not None and not has_no_version(self._reader, self.group, appended.start, appended.end or b""):
+            appended = None
+        self._waiting.acquire(Parked(ticket, txn, [ticket], work.priority_ts, work.wanted(appended), policy))
 
     def _decide(self, ticket: Ticket, request: Decide) -> None:
         txn = request.txn

@@ -40,13 +40,18 @@ def check_places(key: bytes, key_offset: int | None, value: bytes | None, value_
         free = offset + TIMESTAMP_BYTES
 
 
+def key_stamp(ts: int) -> bytes:
+    """Return what stands for ``ts`` in a key."""
+    return _UNSIGNED.pack(ts + _SIGN_BIT)
+
+
 def fill(
     key: bytes, key_offset: int | None, value: bytes | None, value_offsets: Sequence[int], ts: int
 ) -> tuple[bytes, bytes | None]:
     """Return key and value with ``ts`` in its places. Raises F1Error INVALID_ARGUMENT as :func:`check_places`."""
     check_places(key, key_offset, value, value_offsets)
     if key_offset is not None:
-        key = key[:key_offset] + _UNSIGNED.pack(ts + _SIGN_BIT) + key[key_offset + TIMESTAMP_BYTES :]
+        key = key[:key_offset] + key_stamp(ts) + key[key_offset + TIMESTAMP_BYTES :]
     if value is not None and value_offsets:
         filled = bytearray(value)
         for offset in value_offsets:

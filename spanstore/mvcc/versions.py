@@ -13,7 +13,7 @@ bytewise order, although on the disk the versions of ``key`` sort above it.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from zlib import crc32
 
 import msgspec
@@ -84,11 +84,21 @@ def split_version_key(engine_key: bytes) -> tuple[bytes, int]:
 
 def put_version(batch: WriteBatch, group: int, key: bytes, ts: int, value: bytes | None) -> None:
     """Write the version of ``key`` at ``ts``; a ``value`` of None is a deletion. The key was checked before."""
-    stem = key + pack_suffix(0, _INVERT - ts)
-    if value is None:
-        batch.put(data_prefix(group) + stem, _pack_head(_TOMBSTONE, crc32(stem, _TOMBSTONE)))
-    else:
-        batch.put(data_prefix(group) + stem, _pack_head(VALUE_FLAG, crc32(value, crc32(stem, VALUE_FLAG))) + value)
+    put_versions(batch, group, ((key, value),), ts)
+
+
+def put_versions(batch: WriteBatch, group: int, rows: Iterable[tuple[bytes, bytes | None]], ts: int) -> None:
+    """Write versions at ``ts``, (key, value) each, as :func:`put_version` does."""
+    prefix, suffix = data_prefix(group), pack_suffix(0, _INVERT - ts)
+    puts: list[tuple[bytes, bytes]] = []
+    for key, value in rows:
+        stem = key + suffix
+        if value is None:
+            data = _pack_head(_TOMBSTONE, crc32(stem, _TOMBSTONE))
+        else:
+            data = _pack_head(VALUE_FLAG, crc32(value, crc32(stem, VALUE_FLAG))) + value
+        puts.append((prefix + stem, data))
+    batch.put_all(puts)
 
 
 def decode_version(engine_key: bytes, data: bytes) -> Version:

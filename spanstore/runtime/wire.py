@@ -29,7 +29,7 @@ from spanstore.txn.outcomes import (
 )
 from spanstore.txn.spans import Span
 
-_UNDERSTOOD = 1
+_UNDERSTOOD = 2
 """What ``Precondition.understands`` may ask for (proto/spanstore.proto)."""
 
 # ---------------------------------------------------------------------- replicas
@@ -266,7 +266,11 @@ def _work(m: pb.TxnWork) -> rq.TxnWork:
         keys = tuple(puts.keys)
         if len(keys) != len(puts.values):
             raise F1Error(Code.INVALID_ARGUMENT, f"{len(keys)} keys are to get {len(puts.values)} values")
-        writes += map(Write, keys, puts.values)
+        back = puts.stamp_before_end
+        if back:
+            writes += [Write(key, value, len(key) - back) for key, value in zip(keys, puts.values, strict=True)]
+        else:
+            writes += map(Write, keys, puts.values)
         if puts.absent:
             tests.append(WrittenAbsent(keys))
     return rq.TxnWork(

@@ -47,7 +47,9 @@ def others(work: TxnWork) -> list[object]:
 def a_write(key: bytes) -> st.SearchStrategy[Write]:
     return st.one_of(
         st.builds(Write, st.just(key), st.one_of(st.none(), st.binary(max_size=5))),
+        st.sampled_from([b"v", b"w"]).map(lambda value: Write(key + b"12345678id", value, key_offset=1)),
         st.just(Write(key + b"12345678", b"v", key_offset=1)),
+        st.just(Write(key + b"12345678id", None, key_offset=1)),
         st.just(Write(key, b"12345678", value_offsets=(0,))),
     )
 
@@ -88,7 +90,7 @@ def test_many_new_rows_are_one_test() -> None:
     [
         pb.TxnWork(puts=[pb.Puts(keys=[b"a", b"b"], values=[b"1"])]),
         pb.TxnWork(puts=[pb.Puts(values=[b"1"])]),
-        pb.TxnWork(preconditions=[pb.Precondition(understands=2)]),
+        pb.TxnWork(preconditions=[pb.Precondition(understands=3)]),
         pb.TxnWork(preconditions=[pb.Precondition()]),
     ],
 )

@@ -5,10 +5,21 @@ from collections.abc import Callable
 import pytest
 
 from f1common.errors import Code
-from spanstore.group.requests import CommitReply, Decide, Outcome, OutcomeReply, Read, ReadReply, Release
+from spanstore.group.requests import (
+    Commit,
+    CommitReply,
+    Decide,
+    Outcome,
+    OutcomeReply,
+    Read,
+    ReadReply,
+    Release,
+    TxnWork,
+)
 from spanstore.group.storage import load_finished, load_outcome
+from spanstore.mvcc.placeholders import fill
 from spanstore.testing.replicas import EPOCH, GROUP, MS, Replicas
-from spanstore.txn.commands import CommitCmd
+from spanstore.txn.commands import CommitCmd, Write
 from spanstore.txn.outcomes import (
     ExpectAbsent,
     ExpectExists,
@@ -388,3 +399,26 @@ def test_apply_takes_several_turns_and_a_read_waits_for_it() -> None:
         world.until(lambda: read.done and all(a.done for a in all_asked))
         versions = read.of(ReadReply).versions
         assert [v and v.ts for v in versions] == [a.of(CommitReply).ts for a in all_asked]
+
+
+@pytest.mark.parametrize("something_there", [False, True])
+def test_many_appends_where_nothing_is_take_one_lock(something_there: bool) -> None:
+    """Elsewhere each has its own, so that nobody waits who has nothing to do with them."""
+    prefixes = [b"h%02d/" % n for n in range(40)]
+    with group() as world:
+        if something_there:
+            put(world, "a", "t0", {b"h05zzz": b"0"})
+        txn = ref("t1")
+        appends = tuple(Write(prefix + bytes(8) + b"id", b"v", len(prefix)) for prefix in prefixes)
+        world.isolate("a")
+        asked = world.ask("a", Commit(TxnWork(txn, EPOCH, appends)))
+        world.turn("a")
+        between, below = world.ask("a", lock(ref("t5"), b"h05zzz")), world.ask("a", lock(ref("t6"), b"h07/x"))
+        world.turn("a")
+        assert between.done is something_there and not below.done
+        world.heal()
+        world.until(lambda: asked.done and between.done and below.done)
+        ts = committed(asked.answer)
+        for prefix in prefixes:
+            key, _ = fill(prefix + bytes(8) + b"id", len(prefix), None, (), ts)
+            assert value(world, "a", key) == b"v"
