@@ -322,9 +322,11 @@ class _Play:
 
     async def _bounded(self, work: Any, what: str) -> Any:
         task = asyncio.ensure_future(work)
-        done, _ = await asyncio.wait([task], timeout=PROGRESS_S)
+        # A commit waits for twice the bound of the clocks, and moves of tables make hundreds of them one by one.
+        limit_s = PROGRESS_S + self._scenario.clock_bound_us / 1_000
+        done, _ = await asyncio.wait([task], timeout=limit_s)
         if not done:
-            raise SimulationError(f"{PROGRESS_S:g} s after the last fault was healed, {what}")
+            raise SimulationError(f"{limit_s:g} s after the last fault was healed, {what}")
         return task.result()
 
     async def _schemas(self) -> list[tuple[int, Schema]]:

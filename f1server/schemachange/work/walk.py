@@ -53,6 +53,10 @@ _SLICE_ROWS = 50
 """Rows that are worked on without letting others use the event loop."""
 _TRIES = 4
 _AGAIN_S = 0.05
+_FENCED_TRIES = 20
+_LOOK_S = 0.02
+_LOOKS = 500
+"""Whether a lease was renewed, which takes half of its life: longer than any that is sensible."""
 
 _CHANGED = frozenset({Code.ABORTED, Code.ALREADY_EXISTS, Code.NOT_FOUND})
 
@@ -328,21 +332,45 @@ class Walker:
         async def change(tx: Transaction) -> None:
             await change_under_locks(tx, walk.schema, walk.work, wanted, walk.snapshot)
 
-        async with self._fence() as deadline:
+        async def commit(deadline: Callable[[], int]) -> None:
             await self._client.run(change, deadline=deadline)
+
+        await self._fenced(commit)
 
     async def _commit(self, walk: Walk, writes: Sequence[Write], expected: Sequence[Precondition]) -> None:
         """Commit, again if it was in somebody's way. Raises what a precondition says that does not hold."""
         for left in range(_TRIES - 1, -1, -1):
+            try:
+                await self._fenced(lambda deadline: self._client.commit(writes, expected, deadline=deadline()))
+                return
+            except F1Error as error:
+                if not left or error.ambiguous or _has_changed(error) or not error.retryable:
+                    raise
+            await self._sleep(_AGAIN_S)
+
+    async def _fenced(self, commit: Callable[[Callable[[], int]], Awaitable[object]]) -> None:
+        """Commit under the lease on the schema, again when it has been renewed if it ends before the commit does.
+
+        With clocks that are far apart, a lease is of use for a moment after each renewal only.
+        """
+        for left in range(_FENCED_TRIES - 1, -1, -1):
             async with self._fence() as deadline:
+                told = deadline()
                 try:
-                    await self._client.commit(writes, expected, deadline=deadline())
+                    await commit(deadline)
                     return
                 except F1Error as error:
-                    passing = error.retryable or error.code is Code.FENCED
-                    if not left or error.ambiguous or _has_changed(error) or not passing:
+                    if not left or error.code is not Code.FENCED:
                         raise
-            await self._sleep(_AGAIN_S)
+            await self._renewed(told)
+
+    async def _renewed(self, told: int) -> None:
+        """Wait until the lease ends later than at ``told``, though not for ever: the fence will say what is wrong."""
+        for _ in range(_LOOKS):
+            await self._sleep(_LOOK_S)
+            async with self._fence() as deadline:
+                if deadline() > told:
+                    return
 
 
 def _size_of(fills: Mapping[int, Value]) -> int:
