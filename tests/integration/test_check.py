@@ -133,7 +133,7 @@ def test_planted_damage_is_found_and_repaired(database: Database) -> None:
         )
         code, out, err = check(database)
         assert code == 1
-        assert err.startswith("DATA_CORRUPTION: 7 findings; --repair looks after 5 index entries")
+        assert err.startswith("DATA_CORRUPTION: 7 findings; --repair may put right 5 index entries")
         assert "no parent in Campaign:\n  (C, K) = (5002, 1): its parent in Customer, (C) = (5002), is not there" in out
         code, out, err = check(database, "--repair", "--format", "json")
         assert (code, err.split(";")[0].split(" need")[0]) == (1, "DATA_CORRUPTION: 2 findings")

@@ -142,4 +142,4 @@ def _advice(result: CheckResult, repair: bool) -> str:
             counts[what] = counts.get(what, 0) + group.count
     if repair or not counts:
         return f"{counted} need somebody who knows what is right: correct or delete the rows that are named"
-    return f"{counted}; --repair looks after {' and '.join(f'{count:,} {what}' for what, count in counts.items())}"
+    return f"{counted}; --repair may put right {' and '.join(f'{count:,} {what}' for what, count in counts.items())}"
