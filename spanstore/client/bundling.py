@@ -32,6 +32,8 @@ _MOST_COMMITS = 64
 _MOST_FLYING = 1
 _LEAST_S = 2.0
 """Whoever has less time left is not made to wait for others."""
+_UNKNOWN = frozenset({Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION})
+"""What an older leader says, or one with an older member."""
 _PATIENCE_S = 0.05
 """How long a commit waits for the answers to those before it."""
 
@@ -156,7 +158,7 @@ class Bundles:
         try:
             response = await self._router.send(group, lambda: pb.Request(bundle=bundle), left_s, sent=sent)
         except F1Error as error:
-            if error.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION) and not error.ambiguous:
+            if error.code in _UNKNOWN and not (error.ambiguous or error.retryable):
                 self._router.bundle_later()
             return [_Alone.UNCLEAR if error.ambiguous or sent.repeated else again] * len(together)
         if sent.repeated:

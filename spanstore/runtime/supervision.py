@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from f1common.clock import Clock, HoldoverClock
 from f1common.errors import F1Error
 from spanstore.engine.base import Engine
-from spanstore.group.requests import Commit, Prepare, Request
+from spanstore.group.requests import Bundle, Commit, Prepare, Request
 from spanstore.paxos.messages import Accept, Message
 from spanstore.runtime.clockwatch import FRESH_US, ClockReport, ClockWatch
 from spanstore.runtime.diskwatch import DiskWatch, Room
@@ -132,11 +132,13 @@ class Supervision:
 
         What ends something is never refused: a coordinator's decision about prepared work, a participant's, a release.
         """
-        if self.disk.room is Room.ENOUGH or not isinstance(request, Commit | Prepare):
+        if self.disk.room is Room.ENOUGH or not isinstance(request, Commit | Prepare | Bundle):
             return ""
         if isinstance(request, Commit) and request.participants:
             return ""
-        if self.disk.room is Room.LOW and all(write.value is None for write in request.work.writes):
+        # One of a bundle that may go on is sent alone when the bundle is refused.
+        works = request.works if isinstance(request, Bundle) else (request.work,)
+        if self.disk.room is Room.LOW and all(write.value is None for work in works for write in work.writes):
             return ""
         return self.disk.text(self._clock.sample().boot_us)
 

@@ -144,6 +144,17 @@ def test_an_older_leader_gets_them_one_by_one_and_is_not_asked_again() -> None:
         talk(Leader(refusal), main)
 
 
+def test_a_member_that_has_not_said_its_version_yet_is_no_older_one() -> None:
+    refusal = F1Error(Code.FAILED_PRECONDITION, "c has not said its version", retryable=True)
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        for _ in range(2):
+            assert await all_of(client, KEYS[:2]) == [20, 20]
+        assert tier.kinds() == ["bundle", "commit", "commit"] * 2
+
+    talk(Leader(refusal), main)
+
+
 def test_large_and_odd_ones_go_alone() -> None:
     async def main(client: SpanClient, tier: Tier) -> None:
         ranges_map = await client.range_map()

@@ -7,7 +7,7 @@ from f1common.clock import AdjtimexReading, HoldoverClock, KernelClock, ManualCl
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import Space
 from spanstore.engine.memory import MemoryEngine
-from spanstore.group.requests import Commit, Decide, Prepare, Read, TxnWork
+from spanstore.group.requests import Bundle, Commit, Decide, Prepare, Read, TxnWork
 from spanstore.paxos.messages import NO_BALLOT, Accept, Ballot, LogEntry
 from spanstore.runtime.clockwatch import ClockReport
 from spanstore.runtime.diskwatch import DiskWatch, Room
@@ -83,12 +83,13 @@ def test_what_adds_data_is_refused_before_anything_is_done_and_the_rest_is_not()
     engine = MemoryEngine()
     server = watch(engine, ManualClock(boot_us=SECOND))
     adds, removes = Commit(work(b"v", None)), Commit(work(None))
+    both, gone = Bundle((work(None), work(b"v"))), Bundle((work(None),))
     prepared, decision = Prepare(work(b"v"), 1), Commit(work(b"v"), ((2, 7),))
     always = (Read(1, (b"k",)), Decide(TxnRef(b"k", b"t", 1, 1), 5), decision)
-    for room, refused in ((100, ()), (60, (adds, prepared)), (10, (adds, prepared, removes))):
+    for room, refused in ((100, ()), (60, (adds, prepared, both)), (10, (adds, prepared, removes, both, gone))):
         engine.space_left = Space(room * MIB, 64 * MIB)
         server.look(("b", "c"))
-        for request in (adds, removes, prepared, *always):
+        for request in (adds, removes, prepared, both, gone, *always):
             assert bool(server.refuses(request)) == (request in refused)
 
 
