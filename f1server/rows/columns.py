@@ -195,7 +195,7 @@ def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes
     values = join_rows([pieces[i] for i in ids], batch.rows)
     history: list[Write] = []
     if not table.untracked:
-        history = _history(schema, table, keys, pieces, commit_unique)
+        history = _history(schema, table, keys, pieces, values, commit_unique)
     entries = plan_entries(schema, table, keys, batch.columns, pieces)
     if entries is None:
         return None
@@ -204,23 +204,34 @@ def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes
 
 
 def _history(
-    schema: Schema, table: Table, keys: RowKeys, pieces: Mapping[int, Sequence[bytes]], commit_unique: bytes
+    schema: Schema,
+    table: Table,
+    keys: RowKeys,
+    pieces: Mapping[int, Sequence[bytes]],
+    values: Sequence[bytes],
+    commit_unique: bytes,
 ) -> list[Write]:
-    """Return the writes of the change batches: as :func:`f1server.rows.changes.batches_of` and what follows it."""
+    """Return the writes of the change batches: as :func:`f1server.rows.changes.batches_of` and what follows it.
+
+    ``values``: the rows from all of ``pieces``.
+    """
     tracked = [i for i in tracked_ids(table) if i in pieces]
-    after = join_rows([pieces[i] for i in sorted(tracked)], len(keys.rows))
-    names = {i: table.by_id[i].name for i in tracked}
+    after = values
+    if len(tracked) < len(pieces):
+        after = join_rows([pieces[i] for i in sorted(tracked)], len(keys.rows))
+    names = tuple(table.by_id[i].name for i in tracked)
     own, roots = keys.own(), keys.roots
     batches = ChangeBatches(layout(schema, table).root, table)
     filled = list(zip(*(pieces[i] for i in tracked), strict=True)) if tracked else [()] * len(own)
     for i in keys.order:
-        given = tuple(column for column, piece in zip(tracked, filled[i], strict=True) if piece)
-        batches.add(roots[i], own[i], after[i], tuple(names[column] for column in given))
+        # As a rule all columns have a value.
+        given = names if all(filled[i]) else tuple(n for n, piece in zip(names, filled[i], strict=True) if piece)
+        batches.add(roots[i], own[i], after[i], given)
     found = list(batches.encoded())
     tail, offset = batch_tail(commit_unique)
     check_key_length(max((root for root, _ in found), key=len) + tail, f"a change of {table.name}")
     cells = pieces_of(BATCH_CELL, pa.array([data for _, data in found], pa.binary()))
-    values = join_rows([cells], len(found))
+    stored = join_rows([cells], len(found))
     return [
-        Write(root + tail, value, key_offset=len(root) + offset) for (root, _), value in zip(found, values, strict=True)
+        Write(root + tail, value, key_offset=len(root) + offset) for (root, _), value in zip(found, stored, strict=True)
     ]
