@@ -1,8 +1,9 @@
 """Small commits of one group that are asked for at about the same time go to its leader together.
 
-A commit that comes alone is sent alone, at once. While some are on their way to a group, those that come meanwhile wait
-for the first answer, and then leave as one request: the busier a client is, the more of them share a message, an entry
-of the log and an answer. Nobody waits for long, whatever the others wait for.
+A commit that comes alone is sent alone, at once. While one, or some, are on their way to a group, those that come
+meanwhile wait for the answer, and then leave as one request: the busier a client is, the more of them share a message,
+an entry of the log and an answer. What takes longer than is usual, because it waits for a lock or nobody answers, is
+not waited for, and is in nobody's way from then on.
 
 What the leader leaves out of a bundle, because it has to wait or fails, is sent again alone, as if it had not been in
 it; and so is all of a bundle that was not answered. Then a first copy may still arrive somewhere, so that the outcome
@@ -29,25 +30,36 @@ _MOST_WRITES = 16
 """Of one commit: with more of them an entry of the log of its own is no longer what it costs."""
 _MOST_BYTES = 16 << 10
 _MOST_COMMITS = 64
-_MOST_FLYING = 1
+_USUAL_S = 0.01
+"""How long a commit takes, until that is known."""
+_WEIGHT = 0.1
+"""Of each commit, in what is usual; one that takes long counts as if it had taken :data:`_PATIENCE` times that."""
+_PATIENCE = 2.0
+"""So many times what is usual is an answer waited for."""
 _LEAST_S = 2.0
 """Whoever has less time left is not made to wait for others."""
 _UNKNOWN = frozenset({Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION})
 """What an older leader says, or one with an older member."""
-_PATIENCE_S = 0.05
-"""How long a commit waits for the answers to those before it."""
+_LONGEST_S = 0.05
+"""Nobody waits longer for the answer to another."""
 
 
 class _Alone(Enum):
-    """A commit is to be sent by itself: as the first of its attempt, counted as under way, or again."""
+    """Why a commit is to be sent again, by itself."""
 
-    FIRST = 1
-    LEFT_OUT = 2
-    UNCLEAR = 3
+    LEFT_OUT = 1
+    UNCLEAR = 2
     """A copy of it may still be on its way."""
 
 
-_Future = asyncio.Future[int | _Alone]
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """What is on its way, since then on the clock of the loop. As the answer to a commit: it goes as this, alone."""
+
+    began_s: float
+
+
+_Future = asyncio.Future[int | _Alone | _Flight]
 
 
 @dataclass(slots=True)
@@ -63,9 +75,16 @@ class _Lane:
     """What goes to one group."""
 
     waiting: deque[_Asked] = field(default_factory=deque)
-    flying: int = 0
+    flight: _Flight | None = None
+    """What is waited for."""
+    usual_s: float = _USUAL_S
     due: asyncio.Handle | None = None
     """Somebody will look at who waits."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long after it left the answer is waited for."""
+        return min(_PATIENCE * self.usual_s, _LONGEST_S)
 
 
 class Bundles:
@@ -89,14 +108,14 @@ class Bundles:
         try:
             answer = await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.result() is _Alone.FIRST:
-                self._landed(lane, plan.coordinator)
+            if future.done() and not future.cancelled() and isinstance(found := future.result(), _Flight):
+                self._landed(lane, plan.coordinator, found)
             raise
-        if answer is _Alone.FIRST:
+        if isinstance(answer, _Flight):
             try:
                 return await twophase.commit(self._router, plan, end - loop.time(), self._spawn)
             finally:
-                self._landed(lane, plan.coordinator)
+                self._landed(lane, plan.coordinator, answer)
         if isinstance(answer, _Alone):
             again = replace(plan, named=True) if answer is _Alone.UNCLEAR else plan
             return await twophase.commit(self._router, again, max(0.001, end - loop.time()), self._spawn)
@@ -105,34 +124,38 @@ class Bundles:
     # ------------------------------------------------------------------ who leaves when
 
     def _look_soon(self, lane: _Lane, group: int) -> None:
-        """See to it that those who wait leave: at the end of this turn, or when there is room, or they waited long."""
+        """See to it that those who wait leave: at the end of this turn, or when the answer should have come."""
         if lane.due is not None:
             return
         loop = asyncio.get_running_loop()
-        if lane.flying < _MOST_FLYING:
+        if lane.flight is None:
             lane.due = loop.call_soon(self._leave, lane, group)
         else:
-            lane.due = loop.call_later(_PATIENCE_S, self._leave, lane, group)
+            lane.due = loop.call_at(lane.flight.began_s + lane.patience_s, self._leave, lane, group)
 
     def _leave(self, lane: _Lane, group: int) -> None:
-        lane.due = None
+        lane.due = lane.flight = None
         together: list[_Asked] = []
         while lane.waiting and len(together) < _MOST_COMMITS:
             asked = lane.waiting.popleft()
             if not asked.future.done():
                 together.append(asked)
         if together:
-            lane.flying += 1
+            lane.flight = flight = _Flight(asyncio.get_running_loop().time())
             if len(together) == 1:
-                together[0].future.set_result(_Alone.FIRST)
+                together[0].future.set_result(flight)
             else:
-                self._spawn(self._send(lane, group, together), "a bundle")
+                self._spawn(self._send(lane, group, together, flight), "a bundle")
         if lane.waiting:
             self._look_soon(lane, group)
 
-    def _landed(self, lane: _Lane, group: int) -> None:
-        lane.flying -= 1
-        if lane.waiting and lane.flying < _MOST_FLYING:
+    def _landed(self, lane: _Lane, group: int, flight: _Flight) -> None:
+        took_s = asyncio.get_running_loop().time() - flight.began_s
+        lane.usual_s += _WEIGHT * (min(took_s, _PATIENCE * lane.usual_s) - lane.usual_s)
+        if lane.flight is not flight:
+            return  # it took too long, and others have left since
+        lane.flight = None
+        if lane.waiting:
             if lane.due is not None:
                 lane.due.cancel()
                 lane.due = None
@@ -140,7 +163,7 @@ class Bundles:
 
     # ------------------------------------------------------------------ what is sent
 
-    async def _send(self, lane: _Lane, group: int, together: list[_Asked]) -> None:
+    async def _send(self, lane: _Lane, group: int, together: list[_Asked], flight: _Flight) -> None:
         answers: list[int | _Alone] = [_Alone.UNCLEAR] * len(together)
         try:
             answers = await self._ask(group, together)
@@ -148,7 +171,7 @@ class Bundles:
             for asked, answer in zip(together, answers, strict=True):
                 if not asked.future.done():
                     asked.future.set_result(answer)
-            self._landed(lane, group)
+            self._landed(lane, group, flight)
 
     async def _ask(self, group: int, together: list[_Asked]) -> list[int | _Alone]:
         sent = Sent()

@@ -94,6 +94,28 @@ def test_who_comes_while_others_are_under_way_waits_for_them_and_not_for_long() 
     talk(Leader(), main)
 
 
+def test_what_waits_for_a_lock_is_in_the_way_for_a_moment_only() -> None:
+    leader = Leader()
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        await client.range_map()
+        tier.script = lambda server, request: LOST
+        stuck = asyncio.create_task(one(client, KEYS[0]))
+        await asyncio.sleep(0.1)
+        tier.script = leader
+        loop = asyncio.get_running_loop()
+        waits = []
+        for key in KEYS[1:20]:
+            began = loop.time()
+            assert await one(client, key) == 20
+            waits.append(loop.time() - began)
+        assert max(waits) < 0.005 and not stuck.done()
+        stuck.cancel()
+        await asyncio.wait([stuck])
+
+    talk(leader, main)
+
+
 def test_what_is_left_out_is_sent_alone_under_the_same_name() -> None:
     def but_the_second(bundle: pb.Bundle) -> Answer:
         return pb.Response(bundle=pb.BundleReply(ts=30, left_out=[1]))
@@ -196,7 +218,7 @@ def test_whoever_gives_up_is_in_nobodys_way() -> None:
         await asyncio.sleep(1)
         tier.log.clear()
         assert await all_of(client, KEYS[:2]) == [30, 30]
-        assert all(lane.flying == 0 and not lane.waiting for lane in client._bundles._lanes.values())
+        assert all(lane.flight is None and not lane.waiting for lane in client._bundles._lanes.values())
         assert tier.kinds() == ["bundle"]
 
     talk(Leader(), main)
