@@ -1,9 +1,9 @@
 """Since when transactions are prepared here: whose decision is late, its coordinator is asked about."""
 
-__all__ = ["Undecided"]
+__all__ = ["PreparedSince"]
 
 
-class Undecided:
+class PreparedSince:
     """Prepared transactions of one term. Times are those of the boot clock, in microseconds."""
 
     __slots__ = ("_patience_us", "_since")

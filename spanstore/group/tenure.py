@@ -29,7 +29,7 @@ from spanstore.group.leader_reads import LeaderReads
 from spanstore.group.lock_queue import LockQueue, Parked
 from spanstore.group.moves import Moves
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.prepared import Undecided
+from spanstore.group.prepared import PreparedSince
 from spanstore.group.requests import (
     Bundle,
     BundleReply,
@@ -128,7 +128,7 @@ class Tenure:
             room=self._room,
         )
         self._releases: list[tuple[int, bytes]] = []
-        self._prepared = Undecided(config.resolve_after_us)
+        self._prepared = PreparedSince(config.resolve_after_us)
         self.collecting = Collecting(group, state, config)
 
     # ------------------------------------------------------------------ life of the term
