@@ -51,7 +51,7 @@ class F1Servicer(stubs.F1ServerServicer):
         self._frontend = frontend
         self._draining = draining
         self._tasks: set[asyncio.Task[None]] = set()
-        self._late: set[asyncio.Task[Any] | None] = set()
+        self._late: set[asyncio.Task[None]] = set()
         self._expiries: Expiries[asyncio.Task[None]] = Expiries(self._end_late)
         self._handlers: dict[str, Handler] = {
             "execute": frontend.execute,
@@ -84,13 +84,16 @@ class F1Servicer(stubs.F1ServerServicer):
             token = batch.token
             return self._unpack(batch)
 
-        def forget(task: asyncio.Task[None]) -> None:
-            mine.discard(task)
-            self._tasks.discard(task)
-            self._expiries.discard(task)
-            self._late.discard(task)
-
         def handle(request: pb.Request, reply: Callable[[pb.Response], None]) -> None:
+            def forget(task: asyncio.Task[None]) -> None:
+                mine.discard(task)
+                self._tasks.discard(task)
+                self._expiries.discard(task)
+                if task in self._late:
+                    self._late.discard(task)
+                    if task.cancelled():  # maybe before it had begun
+                        reply(_failed(request, _late(request)))
+
             task = loop.create_task(self._serve(request, token, reply))
             timeout_ms = min(request.timeout_ms or _DEFAULT_TIMEOUT_MS, _LONGEST_TIMEOUT_MS)
             self._expiries.add(task, loop.time() + timeout_ms / 1000)
@@ -128,13 +131,6 @@ class F1Servicer(stubs.F1ServerServicer):
             answer = await handler(database, getattr(request, str(kind)), caller)
             response = pb.Response(id=request.id)
             getattr(response, str(kind)).CopyFrom(answer)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task not in self._late:
-                raise
-            self._late.discard(task)
-            text = "the deadline of the request has passed"
-            response = _failed(request, F1Error(Code.DEADLINE_EXCEEDED, text, ambiguous=kind in _COMMITTING))
         except Exception as error:
             response = _failed(request, error_from_exception(error))
         reply(response)
@@ -180,6 +176,11 @@ class F1Servicer(stubs.F1ServerServicer):
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _late(request: pb.Request) -> F1Error:
+    ambiguous = request.WhichOneof("body") in _COMMITTING
+    return F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous)
 
 
 def _failed(request: pb.Request, error: F1Error) -> pb.Response:
