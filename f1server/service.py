@@ -16,6 +16,7 @@ from f1common.rpc.versions import check_version
 from f1server.access.gate import Gate
 from f1server.access.login import Logins
 from f1server.access.rights import EVERYBODY, Caller
+from f1server.plan.statements import DmlStatement, PlacementStatement, SchemaChangeStatement, parse
 from f1server.session import Frontend
 
 PROTOCOL_VERSION = 1
@@ -25,6 +26,8 @@ _DEFAULT_TIMEOUT_MS = 60_000
 _COMMITTING = frozenset({"commit", "end", "insert_rows"})
 """Requests that may have been carried out when their time is over."""
 _LONGEST_TIMEOUT_MS = 3_600_000
+_LONG_TEXT = 10_000
+"""Of SQL: the loop has better things to do than to parse it again."""
 
 Handler = Callable[[str, Any, Caller], Awaitable[Any]]
 
@@ -179,8 +182,22 @@ class F1Servicer(stubs.F1ServerServicer):
 
 
 def _late(request: pb.Request) -> F1Error:
-    ambiguous = request.WhichOneof("body") in _COMMITTING
+    kind = request.WhichOneof("body")
+    ambiguous = kind in _COMMITTING or (kind == "execute" and _may_commit(request.execute))
     return F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous)
+
+
+def _may_commit(execute: pb.Execute) -> bool:
+    """Tell whether a statement may have changed something by the time it was given up."""
+    if execute.txn.kind != pb.AUTOCOMMIT:
+        return False  # a transaction commits by a request of its own
+    if len(execute.sql) > _LONG_TEXT:
+        return True
+    try:
+        statements = parse(execute.sql)
+    except (F1Error, RecursionError):
+        return False
+    return any(isinstance(one, DmlStatement | SchemaChangeStatement | PlacementStatement) for one in statements)
 
 
 def _failed(request: pb.Request, error: F1Error) -> pb.Response:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -98,6 +99,20 @@ def test_only_what_commits_may_have_happened() -> None:
     stream, _ = served(lambda: asyncio.sleep(60), requests)
     assert stream.codes() == {"DEADLINE_EXCEEDED": 4}
     assert {answer.id for answer in stream.answers if answer.error.ambiguous} == {2, 4}
+
+
+def test_a_statement_that_commits_by_itself_may_have_happened() -> None:
+    update, read, defect = "UPDATE T SET V = V + 1 WHERE K = 0", "SELECT V FROM T", "UPDAT T"
+    long = "INSERT INTO T VALUES " + ", ".join(["(1)"] * 3_000)
+    created = "CREATE TABLE T (K INT64, PRIMARY KEY (K))"
+    statements = [update, read, defect, long, created]
+    requests = [
+        pb.Request(id=number, timeout_ms=1, execute=pb.Execute(sql=sql, txn=pb.TxnContext(kind=kind)))
+        for number, (kind, sql) in enumerate(product((pb.AUTOCOMMIT, pb.OPTIMISTIC), statements))
+    ]
+    stream, _ = served(lambda: asyncio.sleep(60), requests)
+    assert stream.codes() == {"DEADLINE_EXCEEDED": 10}
+    assert sorted(answer.id for answer in stream.answers if answer.error.ambiguous) == [0, 3, 4]
 
 
 def test_without_a_timeout_or_with_the_longest_there_is_time() -> None:
