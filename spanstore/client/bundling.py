@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -94,6 +95,7 @@ class Bundles:
         self._router = router
         self._spawn = spawn
         self._lanes: dict[int, _Lane] = {}
+        self._tasks: set[asyncio.Task[list[int | _Alone]]] = set()
 
     async def commit(self, plan: Plan, timeout_s: float) -> int:
         """Drive ``plan`` to its end, with others if that saves something. Raises as :func:`twophase.commit`."""
@@ -145,7 +147,9 @@ class Bundles:
             if len(together) == 1:
                 together[0].future.set_result(flight)
             else:
-                self._spawn(self._send(lane, group, together, flight), "a bundle")
+                task = asyncio.get_running_loop().create_task(self._ask(group, together), name="a bundle")
+                self._tasks.add(task)
+                task.add_done_callback(partial(self._answered, lane, group, together, flight))
         if lane.waiting:
             self._look_soon(lane, group)
 
@@ -163,15 +167,26 @@ class Bundles:
 
     # ------------------------------------------------------------------ what is sent
 
-    async def _send(self, lane: _Lane, group: int, together: list[_Asked], flight: _Flight) -> None:
+    def _answered(
+        self, lane: _Lane, group: int, together: list[_Asked], flight: _Flight, task: asyncio.Task[list[int | _Alone]]
+    ) -> None:
+        """Tell everybody, also if the task was cancelled before it began."""
+        self._tasks.discard(task)
         answers: list[int | _Alone] = [_Alone.UNCLEAR] * len(together)
         try:
-            answers = await self._ask(group, together)
+            if not task.cancelled():
+                answers = task.result()
         finally:
             for asked, answer in zip(together, answers, strict=True):
                 if not asked.future.done():
                     asked.future.set_result(answer)
             self._landed(lane, group, flight)
+
+    async def close(self) -> None:
+        """Give up what is on its way: nobody knows what became of it."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _ask(self, group: int, together: list[_Asked]) -> list[int | _Alone]:
         sent = Sent()

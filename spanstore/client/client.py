@@ -435,6 +435,7 @@ class SpanClient:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._bundles.close()
         await self._router.close()
         if self._own_channels:
             await self._channels.close()

@@ -204,6 +204,20 @@ def test_no_more_than_so_many_go_at_once() -> None:
     talk(Leader(), main)
 
 
+def test_a_client_that_closes_leaves_nobody_waiting() -> None:
+    async def main(client: SpanClient, tier: Tier) -> None:
+        for turns in range(6):
+            await client.range_map()
+            waiting = [asyncio.create_task(one(client, key)) for key in KEYS[:3]]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await client._bundles.close()
+            await asyncio.wait(waiting, timeout=20)
+            assert all(task.done() for task in waiting)
+
+    talk(Leader(), main)
+
+
 def test_whoever_gives_up_is_in_nobodys_way() -> None:
     async def main(client: SpanClient, tier: Tier) -> None:
         await client.range_map()
