@@ -140,7 +140,7 @@ def test_a_small_table_gropes_its_way_in_small_steps() -> None:
     assert 400 < throttle.rate <= 300 + 25 * 30
 
 
-def test_batches_are_as_large_as_a_tenth_of_a_second_allows() -> None:
+def test_batches_are_as_large_as_a_twentieth_of_a_second_allows() -> None:
     def rows(rate: float) -> int:
         async def nothing(_: float) -> None:
             pass
@@ -148,7 +148,7 @@ def test_batches_are_as_large_as_a_tenth_of_a_second_allows() -> None:
         options = ThrottleOptions(min_rate=rate, max_rate=50_000)
         return Paced(cast(SpanClient, None), options, lambda: 0.0, nothing).batch_rows()
 
-    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [200, 200, 300, 5_000]
+    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [25, 30, 150, 2_500]
 
 
 def test_what_was_found_out_is_kept_when_the_workers_become_fewer() -> None:
