@@ -11,7 +11,7 @@ __all__ = ["Paced"]
 _BATCH_S = 0.05
 _LEAST_ROWS = 25
 """A commit by itself costs all servers together as much as about 200 rows do. But users wait behind whatever a batch
-keeps a server and its disk busy with: with batches of 200 their 99th percentile is twice what it is with these."""
+keeps a server and its disk busy with: with batches of 200 their 99th percentile was longer in every run."""
 _ASK_S = 0.25
 """The servers that users read from may not be those that the work writes to, so they are asked."""
 
