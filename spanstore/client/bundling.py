@@ -136,7 +136,7 @@ class Bundles:
             lane.due = loop.call_at(lane.flight.began_s + lane.patience_s, self._leave, lane, group)
 
     def _leave(self, lane: _Lane, group: int) -> None:
-        lane.due = lane.flight = None
+        lane.due = None
         together: list[_Asked] = []
         while lane.waiting and len(together) < _MOST_COMMITS:
             asked = lane.waiting.popleft()

@@ -130,6 +130,12 @@ def from_far_ahead(world: Replicas) -> Commit:
     return commit(ref("t2", created=EPOCH + 10**12), {b"x": b"2"})
 
 
+def killed_before(world: Replicas) -> Commit:
+    assert isinstance(world.get("a", lock(ref("t2"), b"x")), ReadReply)
+    world.get("a", Release(ref("t2")))
+    return commit(ref("t2"), {b"x": b"2"})
+
+
 def that_nobody_can_store(world: Replicas) -> Commit:
     return commit(ref("t2"), {b"x" * 10_000: b"2"})
 
@@ -153,6 +159,7 @@ def that_holds_locks(world: Replicas) -> Commit:
         before_its_turn,
         too_old,
         from_far_ahead,
+        killed_before,
         that_nobody_can_store,
         that_holds_locks,
     ],
@@ -174,7 +181,7 @@ def test_what_cannot_go_is_left_out_and_nothing_is_done_of_it(other: object) -> 
         assert {key: value(world, "a", key) for key in before} == before
         assert not any(one.txn.unique == b"t2" for done in bundles_in_log(world, "a") for one in done.commits)
         # Whatever is left of it would be in the way of this.
-        for holder in ("t0", "t2"):
+        for holder in ("t0", "t2") if other is that_holds_locks else ("t0",):
             world.get("a", Release(ref(holder)))
         if other is not prepared_here:
             assert committed(world.get("a", commit(ref("t9"), {b"x": b"9", b"j": b"9"})))
@@ -219,7 +226,10 @@ def test_rows_stay_locked_until_they_are_applied() -> None:
         world.isolate("a")
         asked = world.ask("a", bundle(commit(ref("t1"), {b"k": b"1"}), commit(ref("t2"), {b"l": b"2"})))
         world.turn("a")
+        flights = world.members["a"].live._tenure._flights  # type: ignore[union-attr]
+        assert flights.has_anchor_in(b"k", b"l") and not flights.has_anchor_in(b"l", b"z")
         readers = [world.ask("a", lock(ref("t5"), b"k")), world.ask("a", Read(0, (b"l",)))]
+        readers.append(world.ask("a", lock(ref("t00"), b"l")))  # older, and wounds nobody who is in the log
         older = world.ask("a", commit(ref("t0"), {b"k": b"0"}))
         world.turn("a")
         assert not any(reader.done for reader in [*readers, older, asked])

@@ -102,6 +102,21 @@ def test_each_hears_at_its_end_and_nobody_who_has_ended() -> None:
     run_sim(main, 1)
 
 
+def test_of_thousands_that_end_one_after_the_other_many_end_at_one_look() -> None:
+    async def main(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        start_s, late = loop.time(), list[float]()
+        ends = {n: start_s + 1 + n * 1e-5 for n in range(4_000)}
+        expiries: Expiries[int] = Expiries(lambda n: late.append(round(loop.time() - ends[n], 6)))
+        for n, at_s in ends.items():
+            expiries.add(n, at_s)
+        await asyncio.sleep(2)
+        assert len(late) == 4_000 and 0 <= min(late) <= max(late) <= 0.008
+        assert sum(one == 0 for one in late) < 200, "as many looks as ends would take the square of their number"
+
+    run_sim(main, 1)
+
+
 def test_no_deadline_never_passes() -> None:
     async def scenario() -> None:
         assert Deadline.after(None) == Deadline.from_wire_ms(0) == NEVER == Deadline(math.inf)
