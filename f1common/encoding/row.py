@@ -156,10 +156,12 @@ def decode_stored(values: Sequence[bytes], *, whole: bool = True) -> list[dict[i
 
     Read those with :func:`read_cell`, or many of one type with :func:`stored_units`, :func:`stored_days` and
     :func:`stored_us`. Raises F1Error DATA_CORRUPTION as :func:`decode_row`, but for what is inside of extensions, and
-    unless ``whole`` for cells of types that no column has: whoever asks for such a cell has to look at its type.
+    unless ``whole`` for ids that no column has and cells of types that no column has: whoever asks for a cell has to
+    look at its type.
     """
+    decode = _decode_stored if whole else _decode_some
     try:
-        rows: list[dict[int, StoredCell]] = [_decode_stored(value) for value in values]
+        rows: list[dict[int, StoredCell]] = [decode(value) for value in values]
     except (msgspec.MsgspecError, RecursionError, ValueError):
         for value in values:
             decode_row(value)  # says which row it was, and what is wrong with it
@@ -387,5 +389,6 @@ _CELL_TYPES = frozenset({NoneType, bool, int, float, str, bytes, Decimal, Date, 
 _STORED_TYPES = frozenset({NoneType, bool, int, float, str, bytes, Ext})
 _ColumnId = Annotated[int, msgspec.Meta(ge=0, le=MAX_COLUMN_ID)]
 _decode_stored = msgspec.msgpack.Decoder(dict[_ColumnId, Any]).decode
+_decode_some = msgspec.msgpack.Decoder(dict[int, Any]).decode
 _decode_cells = msgspec.msgpack.Decoder(dict[_ColumnId, Any], ext_hook=_decode_extension).decode
 _decode_raw = msgspec.msgpack.Decoder(dict[_ColumnId, Raw]).decode

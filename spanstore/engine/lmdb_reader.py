@@ -1,6 +1,9 @@
 """Read transactions of LMDB as views, every record verified on its way out."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate, islice
+from operator import lt
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -10,6 +13,9 @@ from f1common.errors import Code, InvariantViolation, check
 from spanstore.engine.base import MAX_KEY_BYTES, EngineFailed
 from spanstore.engine.directory import failure_of
 from spanstore.engine.sealing import any_sealed, is_sealed, unseal
+
+_FIRST_CHUNK = 16
+"""Items that are taken from the disk at first: ranges may be small."""
 
 
 class Owner(Protocol):
@@ -167,21 +173,41 @@ class LmdbReader:
 def _page(
     cursor: "lmdb.Cursor[bytes]", start: bytes, end: bytes, most: int, max_bytes: int
 ) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """Take some items at a time: for those who read whole tables, steps of Python for each of them are too slow."""
     items: list[tuple[bytes, bytes]] = []
-    if not seek(cursor, start):
-        return items, True
-    size, sealed = 0, any_sealed(start, end)
-    for item in cursor.iternext():
-        key = item[0]
-        if key >= end:
-            return items, True
-        if key < start:
-            raise _out_of_order(key)
-        if len(items) >= most or size >= max_bytes:
-            return items, False
-        items.append(_opened(item) if sealed else item)
-        size += len(items[-1][1])
-    return items, True
+    found, room, chunk, before = seek(cursor, start), max_bytes, _FIRST_CHUNK, start
+    walk = cursor.iternext() if found else iter(())
+    sealed, last = any_sealed(start, end), False
+    while not last:
+        # One more than are wanted says whether there are more.
+        some = list(islice(walk, min(chunk, most + 1 - len(items))))
+        keys = [key for key, _ in some]
+        if keys and (keys[0] < before or not all(map(lt, keys, islice(keys, 1, None)))):
+            raise _out_of_order(keys[0])
+        if not keys or keys[-1] >= end:
+            last = True
+            del some[bisect_left(keys, end) :]
+        if sealed:
+            some = list(map(_opened, some))
+        taken = _fitting(some, room)
+        items += some[:taken]
+        if taken < len(some) or len(items) > most:
+            del items[most:]
+            last = False
+            break
+        if keys:
+            before = keys[-1]
+        room -= sum([len(value) for _, value in some])
+        chunk *= 2
+    return items, last
+
+
+def _fitting(items: list[tuple[bytes, bytes]], room: int) -> int:
+    """Return how many items there are until their values reach ``room``, the one that does so included."""
+    sizes = [len(value) for _, value in items]
+    if sum(sizes) < room:
+        return len(sizes)
+    return bisect_left(list(accumulate(sizes)), room) + 1 if room > 0 else 0
 
 
 def _out_of_order(key: bytes) -> EngineFailed:

@@ -25,13 +25,14 @@ from typing import Any
 import pyarrow as pa
 
 from f1common.encoding.values import Date, Timestamp
+from spanstore.scan import cells
 from spanstore.scan.plan import ColumnType
 
 ARROW_TYPES: Mapping[ColumnType, Any] = {
     ColumnType.BOOL: pa.bool_(),
     ColumnType.INT64: pa.int64(),
     ColumnType.DOUBLE: pa.float64(),
-    ColumnType.NUMERIC: pa.decimal128(38, 9),
+    ColumnType.NUMERIC: cells.TYPE,
     ColumnType.STRING: pa.string(),
     ColumnType.BYTES: pa.binary(),
     ColumnType.DATE: pa.date32(),
@@ -51,20 +52,6 @@ PYTHON_TYPES: Mapping[ColumnType, frozenset[type]] = {
     ColumnType.PROTO: frozenset({bytes, NoneType}),
 }
 """What the codecs give for each type."""
-
-
-_NUMERIC_BYTES = 16
-_NO_NUMBER = bytes(_NUMERIC_BYTES)
-
-
-def numerics(units: Sequence[int | None]) -> Any:
-    """Return the NUMERIC array of numbers given in units of 10**-9."""
-    data = b"".join(
-        [_NO_NUMBER if unit is None else unit.to_bytes(_NUMERIC_BYTES, "little", signed=True) for unit in units]
-    )
-    # Arrow has no constructor from integers; this is how it lays decimals out.
-    valid = pa.array([unit is not None for unit in units], pa.bool_()).buffers()[1] if None in units else None
-    return pa.Array.from_buffers(ARROW_TYPES[ColumnType.NUMERIC], len(units), [valid, pa.py_buffer(data)])
 
 
 def dates(days: Sequence[int | None]) -> Any:

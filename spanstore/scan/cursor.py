@@ -187,7 +187,13 @@ class ScanCursor:
 
     def _sift(self, keys: Sequence[bytes], rows: Rows) -> tuple[list[bool], bytes]:
         """Tell which keys are rows of the table, as far as they were looked at, and where to go on if few are."""
-        of_table, mask = self._filter, []
+        of_table = self._filter
+        if of_table.filters and of_table.all_match(keys):
+            self._strangers = 0
+            if self._decoder.needs_parts:
+                rows.parts += map(_elements, keys)
+            return [True] * len(keys), b""
+        mask: list[bool] = []
         for key in keys:
             if self._needs_parts:
                 parts = _elements(key)

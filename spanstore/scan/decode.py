@@ -21,7 +21,8 @@ from f1common.encoding.row import (
 )
 from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
-from spanstore.scan.arrow import ARROW_TYPES, PYTHON_TYPES, dates, numerics, timestamps, to_array
+from spanstore.scan.arrow import ARROW_TYPES, PYTHON_TYPES, dates, timestamps, to_array
+from spanstore.scan.cells import numerics, stored_dates, stored_numerics, stored_timestamps
 from spanstore.scan.plan import Column, ColumnType, ScanPlan, Source
 from spanstore.scan.predicates import Test, compile_predicate
 
@@ -118,20 +119,24 @@ def _cells_array(column: Column, cells: Sequence[StoredCell], rows: Rows) -> Any
     try:
         match column.type:
             case ColumnType.NUMERIC:
-                return numerics([stored_units(cell) for cell in cells])
+                found = stored_numerics(cells)
+                return numerics([stored_units(cell) for cell in cells]) if found is None else found
             case ColumnType.DATE:
-                return dates([stored_days(cell) for cell in cells])
+                found = stored_dates(cells)
+                return dates([stored_days(cell) for cell in cells]) if found is None else found
             case ColumnType.TIMESTAMP:
-                return timestamps([stored_us(cell, ts) for cell, ts in zip(cells, rows.stamps, strict=True)])
+                found = stored_timestamps(cells)
+                pairs = zip(cells, rows.stamps, strict=True)
+                return timestamps([stored_us(cell, ts) for cell, ts in pairs]) if found is None else found
             case _:
                 return _checked(column, cells, rows)
     except ValueError:
         # One is damaged, or of another type: it is found the slow way.
-        found = [read_cell(cell) for cell in cells]
+        values = [read_cell(cell) for cell in cells]
         if column.type is ColumnType.TIMESTAMP:
             stamps = rows.stamps
-            found = [Timestamp(ts) if c is THIS_VERSION else c for c, ts in zip(found, stamps, strict=True)]
-        return _checked(column, found, rows)
+            values = [Timestamp(ts) if c is THIS_VERSION else c for c, ts in zip(values, stamps, strict=True)]
+        return _checked(column, values, rows)
 
 
 def _checked(column: Column, values: Sequence[object], rows: Rows) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,26 @@ def test_pages_of_a_range(disk: Open) -> None:
                 assert reader.page(b"b", b"e", 9, 2) == (some[:1], False)
                 assert reader.page(b"e", b"f", 9, 99) == reader.page(b"c", b"b", 9, 99) == ([], True)
                 assert reader.page(b"b" * 600, b"c" * 600, 9, 99) == (some[1:], True)
+
+    run(body())
+
+
+def test_pages_of_any_size_are_those_of_a_walk(disk: Open) -> None:
+    async def body() -> None:
+        async with opened(disk) as engine:
+            change = WriteBatch()
+            for number in range(120):
+                change.put(b"%03d" % number, b"v" * (number % 7))
+            await engine.commit(change)
+            with engine.snapshot() as reader:
+                for start, end in ((b"000", b"999"), (b"010", b"011"), (b"0", b"05"), (b"090", b"119"), (b"2", b"3")):
+                    walk = list(reader.scan(start, end))
+                    for most in (1, 15, 16, 17, 48, 119, 120, 500):
+                        for max_bytes in (1, 6, 7, 45, 46, 100, 9999):
+                            sizes = accumulate((len(value) for _, value in walk), initial=0)
+                            several = [item for item, size in zip(walk, sizes, strict=False) if size < max_bytes]
+                            page = several[:most]
+                            assert reader.page(start, end, most, max_bytes) == (page, len(page) == len(walk))
 
     run(body())
 

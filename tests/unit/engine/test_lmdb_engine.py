@@ -7,8 +7,9 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import lmdb
 import msgspec
@@ -18,6 +19,7 @@ from f1common.errors import Code, F1Error, InvariantViolation
 from spanstore.engine.base import EngineFailed, WriteBatch
 from spanstore.engine.directory import DATA_FILE, IDENTITY_KEY, Identity, failure_of
 from spanstore.engine.lmdb_engine import LmdbEngine
+from spanstore.engine.lmdb_reader import _page
 
 
 def run(coroutine: Coroutine[object, object, None]) -> None:
@@ -365,3 +367,19 @@ def test_opening_for_writing_shortens_the_wait_for_the_interpreter(tmp_path: Pat
         assert sys.getswitchinterval() == pytest.approx(0.00005)
     finally:
         sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("keys", [[b"b", b"a", b"c"], [b"b", b"c", b"c"], [b"a", b"b"]])
+def test_a_page_whose_keys_do_not_ascend_is_damaged(keys: list[bytes]) -> None:
+    class Cursor:
+        """One that a damaged page of LMDB sends astray."""
+
+        def set_range(self, start: bytes) -> bool:
+            return True
+
+        def iternext(self) -> Iterator[tuple[bytes, bytes]]:
+            return iter([(b"\x00\x01\x10" + key, b"") for key in keys])
+
+    with pytest.raises(EngineFailed) as raised:
+        _page(cast(Any, Cursor()), b"\x00\x01\x10b", b"\x00\x01\x10z", 99, 99)
+    assert raised.value.code is Code.DATA_CORRUPTION

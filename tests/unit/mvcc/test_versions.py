@@ -11,6 +11,7 @@ from spanstore.engine.base import MAX_KEY_BYTES, WriteBatch
 from spanstore.engine.keyspace import outcome_key
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.engine.memory import MemoryEngine, MemoryReader
+from spanstore.mvcc.live import LiveRows
 from spanstore.mvcc.versions import (
     MAX_TS,
     MAX_USER_KEY_BYTES,
@@ -186,3 +187,19 @@ def test_a_border_that_is_a_string_is_no_successor() -> None:
     assert [key for key, _ in scan_versions(reader, 1, b"\x01", a, 9)] == [b"\x10"]
     assert [key for key, _ in scan_versions(reader, 1, a, a + b"\xff", 9)] == [a, a + b"\x81", a + b"\x90" * 9]
     assert [key for key, _ in scan_versions(reader, 1, b"\x01", a, 9, reverse=True)] == [b"\x10"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 4, 5, -1])
+def test_damage_on_a_page_of_plain_rows_is_found(place: int) -> None:
+    """Pages of rows with one version each are read all at once: each flipped bit is found there, too."""
+    batch = WriteBatch()
+    for number in range(20):
+        put_version(batch, 1, b"\x05k%02d" % number, 7, b"value")
+    kind, engine_key, data = batch.ops[11]
+    flipped = bytearray(data)
+    flipped[place] ^= 1
+    batch.ops[11] = (kind, engine_key, bytes(flipped))
+    live = LiveRows(reader_of(batch), 1, b"\x05", b"\x06", 9)
+    with pytest.raises(F1Error) as raised:
+        live.page(50, 1 << 20)
+    assert raised.value.code is Code.DATA_CORRUPTION

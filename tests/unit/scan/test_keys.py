@@ -57,6 +57,27 @@ def test_elements_are_counted_without_decoding(count: int, found: set[tuple[Valu
         assert not KeyFilter(KeyShape(1)).has_elements(b"\x9a\x01")
 
 
+@given(shapes, st.lists(st.sets(keys, min_size=1, max_size=4), max_size=6))
+def test_pages_of_keys_match_as_each_key_does(shape: KeyShape, pages: list[set[tuple[Value, ...]]]) -> None:
+    keys_of = KeyFilter(shape)
+    if keys_of.filters:
+        for page in pages:
+            if keys_of.all_match([tuples.encode(parts) for parts in page]):
+                assert all(map(keys_of.matches, page))
+
+
+def test_neighbours_are_recognised_by_their_sizes() -> None:
+    shapes_of_three = [KeyShape(3), KeyShape(3, key(7), 0), KeyShape(3, more=((0, key(7)),))]
+    for keys_of in map(KeyFilter, shapes_of_three):
+        pages = [[key(7, at, line) for at in range(start, start + 90) for line in (1, 127)] for start in (200, 65_500)]
+        assert all(map(keys_of.all_match, pages))
+        assert not keys_of.all_match([*pages[0], key(7, 1)])
+        assert not keys_of.all_match([*pages[0], key(7, 1, 2, 3)])
+        assert not keys_of.all_match([*pages[0], key(7, 300, 2)[:-1]])
+        assert keys_of.all_match([*pages[0], key(8, 300, 2)]) == (not keys_of.needs_parts)
+        assert keys_of.all_match(pages[0])
+
+
 @given(shapes, st.lists(keys, min_size=1, max_size=60))
 def test_a_seek_goes_forward_and_jumps_over_no_row(shape: KeyShape, found: list[tuple[Value, ...]]) -> None:
     keys_of = KeyFilter(shape)
