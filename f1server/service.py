@@ -183,7 +183,11 @@ class F1Servicer(stubs.F1ServerServicer):
 
 def _late(request: pb.Request) -> F1Error:
     kind = request.WhichOneof("body")
-    ambiguous = kind in _COMMITTING or (kind == "execute" and _may_commit(request.execute))
+    ambiguous = (
+        kind in _COMMITTING
+        or (kind == "execute" and _may_commit(request.execute))
+        or (kind == "apply_schema" and not request.apply_schema.dry_run)
+    )
     return F1Error(Code.DEADLINE_EXCEEDED, "the deadline of the request has passed", ambiguous=ambiguous)
 
 

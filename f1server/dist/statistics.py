@@ -2,7 +2,8 @@
 
 They come from sketches (:meth:`spanstore.client.SpanClient.sketch`): one of each hierarchy counts all its tables and
 says where its rows lie, which is what scans are divided by (:mod:`f1server.dist.division`). Queries that want the same
-share one fetch. No query waits long for one or fails with one: it goes by what was known before, or by nothing.
+share one fetch. No query waits long for one or fails with one: it goes by what was known before, or by nothing. Where
+what was known before is of a large table, it does not wait at all.
 """
 
 import asyncio
@@ -29,6 +30,9 @@ _SLOWNESS = 20
 """A sketch is kept for so many times as long as it took, at least."""
 _FEW_ROWS = 100_000
 _FEW_AGE_US = 1_000_000
+_OLD = 10
+"""Figures of a large table that are not older than so many times what they may be do until there are new ones: its
+rows are counted in the background, which takes seconds of a processor that users want."""
 """Small tables may be large soon, as while they are loaded, and are counted fast."""
 _AGAIN_US = 5_000_000
 """After a failure nobody tries again for so long."""
@@ -59,6 +63,10 @@ class _Kept:
     until_us: int = 0
     task: asyncio.Task[None] | None = None
     asked_us: int = 0
+    few: bool = True
+    """There were few rows, or nothing is known."""
+    awaited: bool = True
+    """Queries wait for the fetch under way: they have nothing else to go by."""
 
 
 class StatisticsCache:
@@ -97,7 +105,9 @@ class StatisticsCache:
     async def _figures(self, schema: Schema, keyspaces: Sequence[Keyspace]) -> list[Figures]:
         now_us = self._clock.sample().boot_us
         kept = [self._refreshed(schema, keyspace, now_us) for keyspace in {k.id: k for k in keyspaces}.values()]
-        waiting = {entry.task: entry.asked_us + self._wait_us for entry in kept if entry.task is not None}
+        waiting = {
+            entry.task: entry.asked_us + self._wait_us for entry in kept if entry.task is not None and entry.awaited
+        }
         if waiting:
             # Who finds a fetch that has been going on for long does not wait for it once more.
             left_us = max(waiting.values()) - now_us
@@ -112,6 +122,8 @@ class StatisticsCache:
             entry.task = None  # it was cancelled before it began
         paths = {} if keyspace.index else _paths(schema, keyspace.root)
         if entry.task is None and (now_us >= entry.until_us or entry.table_ids != tuple(paths)):
+            known = entry.figures is not None and not entry.few and entry.table_ids == tuple(paths)
+            entry.awaited = not known or now_us >= entry.until_us + _OLD * self._max_age_us
             entry.asked_us, entry.table_ids = now_us, tuple(paths)
             entry.task = asyncio.create_task(self._fetch(entry, keyspace, paths), name="statistics")
             self._forget_oldest()
@@ -125,7 +137,10 @@ class StatisticsCache:
     async def _fetch(self, entry: _Kept, keyspace: Keyspace, paths: Mapping[int, TablePath]) -> None:
         try:
             sketch = await self._client.sketch(
-                [KeyRange(*keyspace.span)], tables=list(paths.values()), timeout_s=_SKETCH_TIMEOUT_S
+                [KeyRange(*keyspace.span)],
+                tables=list(paths.values()),
+                timeout_s=_SKETCH_TIMEOUT_S,
+                background=not entry.awaited,
             )
         except F1Error as error:
             _log.warning("the statistics of %s could not be fetched: %s", keyspace.root.name, error)
@@ -134,8 +149,8 @@ class StatisticsCache:
             now_us = self._clock.sample().boot_us
             entry.figures = Figures(keyspace, tuple(paths), sketch)
             took_us = now_us - entry.asked_us
-            few = sum(stats.rows for stats in entry.figures.tables.values()) < _FEW_ROWS
-            age_us = min(self._max_age_us, _FEW_AGE_US) if few else self._max_age_us
+            entry.few = sum(stats.rows for stats in entry.figures.tables.values()) < _FEW_ROWS
+            age_us = min(self._max_age_us, _FEW_AGE_US) if entry.few else self._max_age_us
             entry.until_us = now_us + max(age_us, _SLOWNESS * took_us)
         finally:
             entry.task = None

@@ -187,16 +187,18 @@ class SpanClient:
         every: int = 1000,
         max_keys: int = 2_000_000,
         timeout_s: float = 30.0,
+        background: bool = False,
     ) -> Sketch:
         """Count the keys in ``ranges``, of each table and where, as estimates: the newest versions are looked at.
 
         ``tables``: the paths of those to be told apart, as (table id, how many elements its own part of the key has)
         from the root down. ``every``: keys of a segment at most. Of each range in each group about ``max_keys`` keys
         are walked over (some 500,000 a second), the rest is extrapolated. ``timeout_s`` is how long it may make no
-        progress. Raises as iterating over a :class:`Scan` does.
+        progress. ``background``: nobody waits for it, as if the client were one in the background. Raises as iterating
+        over a :class:`Scan` does.
         """
         wanted = SketchSpec(tuple(tuple(path) for path in tables), every, max_keys)
-        spec = ScanSpec(tuple(ranges), (), timeout_s=timeout_s, sketch=wanted)
+        spec = ScanSpec(tuple(ranges), (), timeout_s=timeout_s, sketch=wanted, background=background)
         scan = Scan(spec, self._router, self._strong_ts, lambda: Backoff(5, 500, 1.7, self._rng))
         return await read_sketch(scan, len(wanted.tables))
 

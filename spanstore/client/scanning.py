@@ -136,6 +136,7 @@ class ScanSpec:
     anywhere: bool = False
     timeout_s: float = 30.0
     sketch: SketchSpec | None = None
+    background: bool = False
 
     def request(self) -> pb.ScanRequest:
         """Return the message without group, timestamp, ranges and limit. Raises INVALID_ARGUMENT."""
@@ -204,7 +205,7 @@ class Scan:
         self._spec = spec
         self._pieces = merged(spec.ranges)
         self._request = made(spec.request)
-        self._request.background = router.background
+        self._request.background = router.background or spec.background
         self._router = router
         self._strong_ts = strong_ts
         self._new_backoff = new_backoff

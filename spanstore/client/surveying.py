@@ -34,9 +34,12 @@ class _Sizes:
 class Surveyor:
     """Measures the cluster again and again; a group's rows are only counted again when it may have changed."""
 
-    def __init__(self, client: SpanClient, founding_zones: Mapping[int, str] | None = None) -> None:
-        """``founding_zones``: where the groups should be led that have no policy."""
+    def __init__(
+        self, client: SpanClient, founding_zones: Mapping[int, str] | None = None, *, background: bool = False
+    ) -> None:
+        """``founding_zones``: where the groups should be led that have no policy. ``background``: nobody waits."""
         self._client = client
+        self._background = background
         self._founding_zones = founding_zones or {}
         self._sizes: dict[int, _Sizes] = {}
 
@@ -64,7 +67,13 @@ class Surveyor:
 
     async def _count(self, ranges: RangeMap, group: int) -> tuple[tuple[bytes, int, int], ...]:
         pieces = [KeyRange(item.start, item.end) for item in ranges.owned_by(group)]
-        sketch = await self._client.sketch(pieces, every=_SEGMENT_KEYS, max_keys=_MAX_KEYS, timeout_s=_SKETCH_TIMEOUT_S)
+        sketch = await self._client.sketch(
+            pieces,
+            every=_SEGMENT_KEYS,
+            max_keys=_MAX_KEYS,
+            timeout_s=_SKETCH_TIMEOUT_S,
+            background=self._background,
+        )
         return tuple(
             (
                 segment.key,

@@ -35,7 +35,7 @@ class LoadBalancer:
         self._clock = clock
         self._config = config
         self._limits = Limits(config.max_range_mib * _MIB, config.busy_rows_per_s)
-        self._surveyor = Surveyor(client, server.topology.leader_zones)
+        self._surveyor = Surveyor(client, server.topology.leader_zones, background=True)
         self._intended: Action | None = None
         self._settled_us = 0
         self.actions = 0

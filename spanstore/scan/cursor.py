@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from f1common.encoding import tuple as tuples
 from f1common.encoding.row import decode_row
-from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error, check
 from spanstore.engine.base import Reader
 from spanstore.group.garbage import check_readable, load_collected
@@ -15,7 +13,7 @@ from spanstore.group.holding import load_holdings
 from spanstore.group.storage import load_applied, load_whole_from
 from spanstore.mvcc.live import LivePage, LiveRows
 from spanstore.scan.decode import Decoder, Rows
-from spanstore.scan.keys import KeyFilter
+from spanstore.scan.keys import KeyFilter, not_so_written
 from spanstore.scan.plan import ScanPlan, check_plan
 
 _MAX_BATCH_ROWS = 8192
@@ -84,8 +82,6 @@ class ScanCursor:
         self._items_per_check = items_per_check
         self._decoder = Decoder(plan)
         self._filter = KeyFilter(plan.shape)
-        self._needs_parts = self._decoder.needs_parts or self._filter.needs_parts
-        self._looks_at_keys = self._needs_parts or self._filter.filters
         self._most = items_per_check
         """Items of a page: few after one with keys of other tables, since what lies behind those is read in vain."""
         self._strangers = 0
@@ -136,7 +132,7 @@ class ScanCursor:
         except F1Error as error:
             if error.code is not Code.DATA_CORRUPTION:
                 raise
-            raise _not_so_written(_first_unreadable(rows), error) from error
+            raise not_so_written(_first_unreadable(rows), error) from error
 
     def _at(self, ipc: bytes, rows: int) -> Step:
         return Step(ipc, rows, self._range, self._start, self._done)
@@ -168,10 +164,14 @@ class ScanCursor:
     def _take(self, page: LivePage, rows: Rows) -> bytes:
         """Add the rows of the table that is asked for; return where to go on if too many others are in the way."""
         keys, stamps, values, skip_to = page.keys, page.stamps, page.values, b""
+        mask: list[bool] = []
         if page.keys:
             self._start = page.keys[-1] + b"\x00"
-        if self._looks_at_keys:
-            mask, skip_to = self._sift(page.keys, rows)
+        if self._filter.filters:
+            if self._filter.all_match(keys):
+                self._strangers = 0
+            else:
+                mask, skip_to = self._sift(keys)
             if not all(mask) or skip_to:
                 keys = list(compress(keys, mask))
                 stamps = list(compress(stamps, mask))
@@ -185,37 +185,18 @@ class ScanCursor:
         rows.size += sum(map(len, keys)) + sum(map(len, values))
         return skip_to
 
-    def _sift(self, keys: Sequence[bytes], rows: Rows) -> tuple[list[bool], bytes]:
+    def _sift(self, keys: Sequence[bytes]) -> tuple[list[bool], bytes]:
         """Tell which keys are rows of the table, as far as they were looked at, and where to go on if few are."""
         of_table = self._filter
-        if of_table.filters and of_table.all_match(keys):
-            self._strangers = 0
-            if self._decoder.needs_parts:
-                rows.parts += map(_elements, keys)
-            return [True] * len(keys), b""
         mask: list[bool] = []
         for key in keys:
-            if self._needs_parts:
-                parts = _elements(key)
-                fits = not of_table.filters or of_table.matches(parts)
-                if fits:
-                    rows.parts.append(parts)
-            else:
-                fits = of_table.has_elements(key)
+            fits = of_table.matches(key)
             mask.append(fits)
             self._strangers = 0 if fits else self._strangers + 1
             if self._strangers > _MAX_STRANGERS:
                 self._strangers = 0
                 return mask, of_table.next_candidate(key)
         return mask, b""
-
-
-def _elements(key: bytes) -> tuple[Value, ...]:
-    """Return the elements of a key. Raises F1Error INVALID_ARGUMENT."""
-    try:
-        return tuples.decode(key)
-    except F1Error as error:
-        raise _not_so_written(key, error) from error
 
 
 def _first_unreadable(rows: Rows) -> bytes:
@@ -225,17 +206,3 @@ def _first_unreadable(rows: Rows) -> bytes:
         except F1Error:
             return key
     return rows.keys[0]
-
-
-def _not_so_written(key: bytes, error: F1Error) -> F1Error:
-    """Return the error of a version that is stored as it was written, by its checksum, and is no row of a table.
-
-    It is none of a damaged disk: every replica has these bytes, and taking one after the other out of service because
-    of them would leave nobody to rebuild them from.
-    """
-    return F1Error(
-        Code.INVALID_ARGUMENT,
-        f"what was written with the key {key.hex()} cannot be read as a row: {error.message}; scan keys and values as "
-        "they are stored",
-        details={"key": key.hex()},
-    )

@@ -23,13 +23,15 @@ from f1common.encoding.tuple import Value
 from f1common.errors import Code, F1Error
 from spanstore.scan.arrow import ARROW_TYPES, PYTHON_TYPES, dates, timestamps, to_array
 from spanstore.scan.cells import numerics, stored_dates, stored_numerics, stored_timestamps
+from spanstore.scan.keys import elements
+from spanstore.scan.parts import key_parts
 from spanstore.scan.plan import Column, ColumnType, ScanPlan, Source
 from spanstore.scan.predicates import Test, compile_predicate
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows as they are stored, one entry of each list for a row; ``parts`` are empty if no key is looked into."""
+    """Rows as they are stored, one entry of each list for a row; ``parts`` are empty as long as no key is decoded."""
 
     keys: list[bytes] = field(default_factory=list)
     parts: list[tuple[Value, ...]] = field(default_factory=list)
@@ -57,7 +59,6 @@ class Decoder:
         """Raises F1Error INVALID_ARGUMENT for a predicate that its column cannot be tested with."""
         self._columns = plan.columns
         self.schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in plan.columns])
-        self.needs_parts = any(column.source is Source.KEY_PART for column in plan.columns)
         self._needs_cells = any(column.source is Source.CELL for column in plan.columns)
         self._tests: list[tuple[int, Test]] = [
             (predicate.column, compile_predicate(plan.columns[predicate.column], predicate))
@@ -102,6 +103,11 @@ class Decoder:
             case Source.CELL:
                 return _cells_array(column, [row.get(number) for row in rows.cells], rows)
             case Source.KEY_PART:
+                found = key_parts(rows.keys, number, column.type)
+                if found is not None:
+                    return found
+                if not rows.parts:
+                    rows.parts = [elements(key) for key in rows.keys]
                 parts = [part[number] if number < len(part) else None for part in rows.parts]
                 return _checked(column, parts, rows)
             case Source.VERSION_TS:

@@ -5,6 +5,7 @@ from operator import itemgetter
 from typing import Final
 
 from f1common.encoding import tuple as tuples
+from f1common.errors import Code, F1Error
 from spanstore.scan.plan import KeyShape
 
 _MOST_SHAPES: Final = 4
@@ -21,37 +22,34 @@ the elements that tell the table from the key, and what that gives."""
 class KeyFilter:
     """Recognises the keys of a :class:`~spanstore.scan.plan.KeyShape`."""
 
-    __slots__ = ("_alike", "_elements", "_more", "_position", "_table", "_value", "_values", "filters", "needs_parts")
+    __slots__ = ("_alike", "_elements", "_marks", "_position", "_table", "filters")
 
     def __init__(self, shape: KeyShape) -> None:
         self._elements = shape.elements
         self._alike: _Shape | None = None
         self._position = shape.position
         self._table = shape.table
-        self._value = tuples.decode(shape.table)[0] if shape.table else None
-        self._more = list(shape.more)
-        self._values = [(position, tuples.decode(element)[0]) for position, element in shape.more]
-        self.filters = bool(shape.elements or shape.table or shape.more)
-        self.needs_parts = bool(shape.table or shape.more)
-        """Whether it takes more than :meth:`has_elements` to tell."""
+        self._marks = dict(shape.more)
+        if shape.table:
+            self._marks[shape.position] = shape.table
+        self.filters = bool(self._elements or self._marks)
 
-    def matches(self, parts: tuple[tuples.Value, ...]) -> bool:
-        """Tell whether a key with these elements belongs to the table."""
-        if self._elements and len(parts) != self._elements:
-            return False
-        if self._table and not _equal(parts, self._position, self._value):
-            return False
-        return not self._values or all(_equal(parts, position, value) for position, value in self._values)
+    def matches(self, key: bytes) -> bool:
+        """Tell whether a key belongs to the table, without decoding it.
 
-    def has_elements(self, key: bytes) -> bool:
-        """Tell whether a key has as many elements as those of the table, without decoding it."""
-        position, end = 0, len(key)
-        for _ in range(self._elements):
-            if position >= end:
-                return False
+        One that is no tuple belongs to none; where elements tell the table, it raises F1Error INVALID_ARGUMENT.
+        """
+        position, count, end = 0, 0, len(key)
+        marks, most = self._marks, self._elements
+        while position < end and (not most or count <= most):
             size = tuples.ELEMENT_BYTES[key[position]]
-            position = position + size if size else key.find(b"\x00", position) + 1 or end + 1
-        return position == end
+            after = position + size if size else key.find(b"\x00", position) + 1 or end + 1
+            if count in marks and key[position:after] != marks[count]:
+                return False
+            count, position = count + 1, after
+        if position > end and marks:
+            elements(key)
+        return position == end and (not most or count == most) and all(mark < count for mark in marks)
 
     def all_match(self, keys: Sequence[bytes]) -> bool:
         """Tell whether all keys belong to the table, without decoding them; where False, some may.
@@ -85,11 +83,10 @@ class KeyFilter:
             places.append(position)
         if len(places) != self._elements + 1 or position != len(key):
             return None
-        wanted = [*self._more, (self._position, self._table)] if self._table else self._more
-        if any(at >= self._elements for at, _ in wanted):
+        if any(at >= self._elements for at in self._marks):
             return None
-        slices = [slice(*places[at : at + 2]) for at, _ in wanted]
-        if [key[where] for where in slices] != [element for _, element in wanted]:
+        slices = [slice(*places[at : at + 2]) for at in self._marks]
+        if [key[where] for where in slices] != list(self._marks.values()):
             return None
         at_tags = itemgetter(*places[:-1])
         at_marks = itemgetter(*slices) if slices else len
@@ -113,6 +110,23 @@ class KeyFilter:
         return key + b"\x00"
 
 
-def _equal(parts: tuple[tuples.Value, ...], position: int, value: tuples.Value) -> bool:
-    """Compare one element within one type: True is 1 to Python."""
-    return len(parts) > position and type(parts[position]) is type(value) and parts[position] == value
+def elements(key: bytes) -> tuple[tuples.Value, ...]:
+    """Return the elements of a key. Raises F1Error INVALID_ARGUMENT."""
+    try:
+        return tuples.decode(key)
+    except F1Error as error:
+        raise not_so_written(key, error) from error
+
+
+def not_so_written(key: bytes, error: F1Error) -> F1Error:
+    """Return the error of a version that is stored as it was written, by its checksum, and is no row of a table.
+
+    It is none of a damaged disk: every replica has these bytes, and taking one after the other out of service because
+    of them would leave nobody to rebuild them from.
+    """
+    return F1Error(
+        Code.INVALID_ARGUMENT,
+        f"what was written with the key {key.hex()} cannot be read as a row: {error.message}; scan keys and values as "
+        "they are stored",
+        details={"key": key.hex()},
+    )

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from f1common.clock import boot_us
+from f1common.priority import give_way
 from spanstore.scrub.online import OnlineScrub
 from spanstore.scrub.records import Finding
 
-_NICE = 19
 _STEP_BYTES = 1 << 20
 _MICROS = 1_000_000
 
@@ -39,7 +39,7 @@ def _tell(progress: Progress) -> None:
 def main(arguments: list[str]) -> int:
     """Make one pass."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
+    give_way()
     data_dir, map_bytes, bytes_per_s, start = arguments
     rate = int(bytes_per_s)
     step_bytes = max(1, min(_STEP_BYTES, rate))

@@ -8,7 +8,7 @@ from spanstore.client import SpanClient
 
 __all__ = ["Paced"]
 
-_BATCH_S = 0.05
+_BATCH_S = 0.025
 _LEAST_ROWS = 25
 """A commit by itself costs all servers together as much as about 200 rows do. But users wait behind whatever a batch
 keeps a server and its disk busy with: with batches of 200 their 99th percentile was longer in every run."""
@@ -56,5 +56,5 @@ class Paced:
         """The batch has ended."""
 
     def batch_rows(self) -> int:
-        """Return how many rows a batch should have: some twenty batches a second, as long as they are not tiny."""
+        """Return how many rows a batch should have: some forty batches a second, as long as they are not tiny."""
         return max(_LEAST_ROWS, int(self._throttle.rate * _BATCH_S))

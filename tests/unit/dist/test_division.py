@@ -127,13 +127,17 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
+        self.in_background: list[bool] = []
         self.paths: list[Any] = []
         self.answer: Sketch | F1Error = Sketch((), 3)
         self.release = asyncio.Event()
         self.release.set()
 
-    async def sketch(self, ranges: Sequence[KeyRange], *, tables: Sequence[Any], timeout_s: float) -> Sketch:
+    async def sketch(
+        self, ranges: Sequence[KeyRange], *, tables: Sequence[Any], timeout_s: float, background: bool
+    ) -> Sketch:
         self.asked.append(ranges[0].start)
+        self.in_background.append(background)
         self.paths.append(tables)
         await self.release.wait()
         if isinstance(self.answer, F1Error):
@@ -169,8 +173,19 @@ def test_figures_are_fetched_once_for_a_hierarchy_and_kept_for_a_while() -> None
         clock.advance(59_000_000)
         assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(400_000, 10.0)
         clock.advance(2_000_000)
+        # Who asks goes by what is known while a large table is counted again.
+        client.release.clear()
+        for _ in range(2):
+            assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(400_000, 10.0)
+        client.release.set()
+        await asyncio.sleep(0.01)
         assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(500_000, 0.0)
-        assert len(client.asked) == 2
+        assert client.in_background == [False, True]
+        # Unless that is very old.
+        client.answer = counted(600_000)
+        clock.advance(11 * 60_000_000)
+        assert (await cache.fresh(SCHEMA, [KID])).table(KID) == TableStats(600_000, 0.0)
+        assert client.in_background == [False, True, False]
 
     with_cache(test)
 

@@ -95,10 +95,12 @@ def test_only_what_commits_may_have_happened() -> None:
         pb.Request(id=2, timeout_ms=1, commit=pb.Commit()),
         pb.Request(id=3, timeout_ms=30, read=pb.Read()),
         pb.Request(id=4, timeout_ms=30, commit=pb.Commit()),
+        pb.Request(id=5, timeout_ms=30, apply_schema=pb.ApplySchema()),
+        pb.Request(id=6, timeout_ms=30, apply_schema=pb.ApplySchema(dry_run=True)),
     ]
     stream, _ = served(lambda: asyncio.sleep(60), requests)
-    assert stream.codes() == {"DEADLINE_EXCEEDED": 4}
-    assert {answer.id for answer in stream.answers if answer.error.ambiguous} == {2, 4}
+    assert stream.codes() == {"DEADLINE_EXCEEDED": 6}
+    assert {answer.id for answer in stream.answers if answer.error.ambiguous} == {2, 4, 5}
 
 
 def test_a_statement_that_commits_by_itself_may_have_happened() -> None:
