@@ -21,6 +21,7 @@ from f1common.config import Config
 from f1common.errors import Code, F1Error
 from f1common.observe.logs import get_logger
 from f1common.pb import slave_pb2_grpc as stubs
+from f1common.priority import module_that_gives_way
 from f1common.rpc.batches import END_OF_STREAM
 from f1common.rpc.status import carries_error, error_from_rpc
 from slavepool.run_session import to_the_end
@@ -128,8 +129,7 @@ class ChildWalks:
             self._folder = tempfile.TemporaryDirectory(prefix="f1-walks-")
         self._started += 1
         path = Path(self._folder.name) / str(self._started)
-        # -P: what lies in the working directory is not to be imported.
-        module = ("-P", "-m", "slavepool.walker")
+        module = module_that_gives_way("slavepool.walker")
         try:
             process = await asyncio.create_subprocess_exec(sys.executable, *module, str(path), stdin=PIPE, stdout=PIPE)
         except OSError as error:

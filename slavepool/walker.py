@@ -1,4 +1,4 @@
-"""``python -m slavepool.walker SOCKET``: the child of a slave that does walks, of the lowest priority.
+"""``python -m slavepool.walker SOCKET``: the child of a slave that does walks, started as one that gives way.
 
 Its configuration comes as a line of JSON; it says "ready" when it serves, and ends when its input does: then its parent
 is gone, however that happened.
@@ -20,7 +20,6 @@ from f1common.config import Config
 from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.pb import slave_pb2_grpc as stubs
-from f1common.priority import give_way
 from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.status import maps_errors
 from slavepool.walks import InPlaceWalks
@@ -62,7 +61,6 @@ async def _serve(path: str, config: Config) -> None:
 
 def main() -> None:
     """Serve until the input ends."""
-    give_way()
     config = msgspec.json.decode(sys.stdin.readline(), type=Config)
     server, parent = config.server, os.getppid()
     logs.configure(logs.LogOptions(f"{server.name}-walks", server.zone, server.log_level, server.log_format))

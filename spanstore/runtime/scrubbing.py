@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from f1common.clock import Clock
+from f1common.priority import module_that_gives_way
 from spanstore.engine.keyspace import SERVER
 from spanstore.scrub.records import Finding
 from spanstore.scrub.worker import Progress
@@ -103,7 +104,7 @@ class Scrubber:
         if not state.position:
             state.records = state.bytes = 0
         state.running = True
-        module = ("-P", "-m", "spanstore.scrub.worker")
+        module = module_that_gives_way("spanstore.scrub.worker")
         arguments = (str(self._data_dir), str(self._map_bytes), str(bytes_per_s), state.position)
         try:
             process = await asyncio.create_subprocess_exec(

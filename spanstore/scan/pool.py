@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from f1common.errors import Code, F1Error
+from f1common.priority import module_that_gives_way
 from spanstore.scan.frames import (
     HEADER,
     Cancel,
@@ -244,8 +245,8 @@ class ScanPool:
             self._spawn_task(self._check_regularly())
 
     def _spawn(self, descriptor: int, background: bool) -> "subprocess.Popen[bytes]":
-        # -P: what lies in the working directory is not to be imported.
-        module = ("-P", "-m", "spanstore.scan.worker")
+        name = "spanstore.scan.worker"
+        module = module_that_gives_way(name) if background else ("-P", "-m", name)
         priority = "background" if background else "users"
         arguments = (str(descriptor), str(self._data_dir), str(self._map_bytes), priority)
         return subprocess.Popen([sys.executable, *module, *arguments], stdin=subprocess.DEVNULL, pass_fds=[descriptor])

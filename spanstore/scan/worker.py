@@ -1,4 +1,4 @@
-"""A scan process: ``python -m spanstore.scan.worker SOCKET DATA_DIR MAP_BYTES``, started by the pool alone.
+"""A scan process: ``python -m spanstore.scan.worker SOCKET DATA_DIR MAP_BYTES FOR_WHOM``, started by the pool alone.
 
 One thread. Its scans take turns, one step each, as far as they have credits. No view of the environment is open while
 it waits: not for the socket, not for a credit. The end of the socket is the end of the process.
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
-from f1common.priority import give_way
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.scan.cursor import Step
 from spanstore.scan.frames import (
@@ -142,9 +141,7 @@ def main(arguments: list[str]) -> int:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     descriptor, data_dir, map_bytes, priority = arguments
-    if priority == "background":
-        give_way()
-    else:
+    if priority == "users":
         os.nice(_NICE)
     connection = socket.socket(fileno=int(descriptor))
     engine = LmdbEngine.open_read_only(Path(data_dir), map_bytes=int(map_bytes))

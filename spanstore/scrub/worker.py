@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from f1common.clock import boot_us
-from f1common.priority import give_way
 from spanstore.scrub.online import OnlineScrub
 from spanstore.scrub.records import Finding
 
@@ -39,7 +38,6 @@ def _tell(progress: Progress) -> None:
 def main(arguments: list[str]) -> int:
     """Make one pass."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    give_way()
     data_dir, map_bytes, bytes_per_s, start = arguments
     rate = int(bytes_per_s)
     step_bytes = max(1, min(_STEP_BYTES, rate))

@@ -90,6 +90,11 @@ class Figures:
         """Reads and commits."""
         return self.reads + self.commits
 
+    @property
+    def any_users(self) -> bool:
+        """Are there so many that they may be disturbed?"""
+        return self.requests >= _FEW
+
 
 @dataclass(slots=True)
 class _AtRest:
@@ -142,7 +147,7 @@ class Throttle:
             self._begin_again()
         begin_s = max(self._free_s, now_s)
         period, phase_s = divmod(begin_s, _PERIOD_S)
-        if phase_s < _REST_S and figures.requests >= _FEW:
+        if phase_s < _REST_S and figures.any_users:
             self._rested = period
             begin_s = period * _PERIOD_S + _REST_S
         else:
@@ -176,7 +181,7 @@ class Throttle:
     def _decide(self, figures: Figures) -> None:
         options = self.options
         slowdown = self._slowdown(figures)
-        if figures.requests < _FEW:
+        if not figures.any_users:
             self.rate *= _IDLE_GROWTH
         elif slowdown is None:
             self.rate = options.floor

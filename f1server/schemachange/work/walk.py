@@ -209,6 +209,7 @@ class Walker:
                     row = stored_row(walk.schema, walk.work.table, key, value, ts)
                     if row is not None:
                         yield row
+                await self._pace.ahead(batch.num_rows)
 
     # ------------------------------------------------------------------ entries alone
 

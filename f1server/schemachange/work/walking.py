@@ -52,6 +52,9 @@ class Pace(Protocol):
     def end(self, rows: int) -> None:
         """The batch has ended, one way or another."""
 
+    async def ahead(self, rows: int) -> None:
+        """Wait after so many rows were read that are written later, many together."""
+
     def batch_rows(self) -> int:
         """Return how many rows or entries a batch that begins now should have at most: all wait while it commits."""
 

@@ -1,0 +1,32 @@
+"""Work that nobody waits for is out of the way of everybody, also where sessions share the processors."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from f1common.priority import module_that_gives_way
+
+AUTOGROUP = Path("/proc/self/autogroup")
+SAY = (
+    "import os, sys\n"
+    "from f1common.priority import give_way\n"
+    "give_way()\n"
+    "print(os.getsid(0) == os.getpid(), os.nice(0), os.sched_getscheduler(0) == os.SCHED_IDLE)\n"
+    "print(open(sys.argv[1]).read().strip() if os.path.exists(sys.argv[1]) else 'nice 19')"
+)
+
+
+def test_a_process_that_gives_way_does_so_beside_other_sessions_too() -> None:
+    done = subprocess.run([sys.executable, "-c", SAY, str(AUTOGROUP)], capture_output=True, text=True, check=True)
+    own, group = done.stdout.splitlines()
+    assert own == "True 19 True"
+    assert group.endswith("nice 19")
+
+
+def test_a_module_gives_way_before_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "lowly.py").write_text("import os, sys\nprint(os.nice(0), sys.argv, __name__)\n")
+    command = [sys.executable, *module_that_gives_way("lowly"), "a", "b"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})
+    assert done.stdout.split(maxsplit=1) == ["19", f"['{tmp_path / 'lowly.py'}', 'a', 'b'] __main__\n"]
