@@ -66,7 +66,7 @@ _TYPES: Final = {
 def key_parts(keys: Sequence[bytes], number: int, kind: ColumnType) -> Any:
     """Return the array of the elements at position ``number``; None if it takes a look at each key."""
     elements = _TYPES.get(kind)
-    if elements is None:
+    if elements is None or not keys:
         return None
     ends = np.fromiter(map(len, keys), np.int64, len(keys)).cumsum()
     at = np.concatenate(([0], ends[:-1]))

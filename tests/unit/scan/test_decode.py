@@ -137,6 +137,21 @@ def test_rows_are_counted_even_without_columns() -> None:
     assert [step.rows for step in steps_of(engine, plan([], batch_rows=2))] == [0, 2, 2, 1]
 
 
+def test_where_no_row_is_selected_no_column_has_values() -> None:
+    moment, number = Timestamp(5), Decimal(5)
+    engine = engine_with((key(i, moment), 10, encode_row({1: i, 2: number, 3: moment})) for i in range(5))
+    columns = [
+        Column("tested", ColumnType.INT64, Source.CELL, 1),
+        Column("part", ColumnType.INT64, Source.KEY_PART, 0),
+        Column("moment", ColumnType.TIMESTAMP, Source.KEY_PART, 1),
+        Column("number", ColumnType.NUMERIC, Source.CELL, 2),
+        Column("cell", ColumnType.TIMESTAMP, Source.CELL, 3),
+    ]
+    steps = steps_of(engine, plan(columns, predicates=(Predicate(0, Operator.GT, (key(9),)),)))
+    assert [step.rows for step in steps] == [0, 0]
+    assert steps[-1].last
+
+
 def test_columns_that_are_not_tested_are_built_for_the_selected_rows_alone() -> None:
     # The cell of the row that is not selected has the wrong type, and nobody minds.
     rows: list[tuple[int, Cell]] = [(1, "good"), (2, 5), (3, "fine")]
