@@ -1,5 +1,6 @@
 """The pace of the reorganiser over a simulated plant: servers whose users wait the longer, the more is done."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from itertools import takewhile
@@ -11,6 +12,7 @@ from f1common.config import F1ServerSection
 from f1server.schemachange.work.pacing import Paced
 from f1server.schemachange.work.throttle import Figures, Throttle, ThrottleOptions
 from spanstore.client import SpanClient
+from spanstore.client.foreground import ForegroundLoad
 
 OPTIONS = ThrottleOptions(slowdown=0.05, min_rate=1_000, max_rate=40_000)
 BATCH = 100
@@ -140,7 +142,7 @@ def test_a_small_table_gropes_its_way_in_small_steps() -> None:
     assert 400 < throttle.rate <= 300 + 25 * 30
 
 
-def test_batches_are_as_large_as_a_twentieth_of_a_second_allows() -> None:
+def test_batches_are_as_large_as_a_tenth_of_a_second_allows() -> None:
     def rows(rate: float) -> int:
         async def nothing(_: float) -> None:
             pass
@@ -148,7 +150,25 @@ def test_batches_are_as_large_as_a_twentieth_of_a_second_allows() -> None:
         options = ThrottleOptions(min_rate=rate, max_rate=50_000)
         return Paced(cast(SpanClient, None), options, lambda: 0.0, nothing).batch_rows()
 
-    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [25, 30, 150, 2_500]
+    assert [rows(rate) for rate in (10, 600, 3_000, 50_000)] == [50, 60, 300, 5_000]
+
+
+@pytest.mark.parametrize(("reads", "waits"), [(100.0, [0.05]), (1.0, [])])
+def test_rows_that_are_written_later_are_read_little_by_little_where_there_are_users(
+    reads: float, waits: list[float]
+) -> None:
+    class Client:
+        async def foreground(self) -> ForegroundLoad:
+            return ForegroundLoad(reads=reads, read_us=900.0)
+
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    options = ThrottleOptions(min_rate=1_000, max_rate=50_000)
+    asyncio.run(Paced(cast(SpanClient, Client()), options, lambda: 100.0, sleep).ahead(500))
+    assert slept == waits
 
 
 def test_what_was_found_out_is_kept_when_the_workers_become_fewer() -> None:
