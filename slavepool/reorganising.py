@@ -129,7 +129,7 @@ class ChildWalks:
             self._folder = tempfile.TemporaryDirectory(prefix="f1-walks-")
         self._started += 1
         path = Path(self._folder.name) / str(self._started)
-        module = module_that_gives_way("slavepool.walker")
+        module = module_that_gives_way("slavepool.walker", must_end=True)
         try:
             process = await asyncio.create_subprocess_exec(sys.executable, *module, str(path), stdin=PIPE, stdout=PIPE)
         except OSError as error:

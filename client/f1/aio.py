@@ -40,6 +40,8 @@ DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONNECT_TIMEOUT_S = 5.0
 # A schema change waits for leases, and for rows to be checked.
 _DDL_TIMEOUT_S = 600.0
+_FEW_KEYS = 16
+"""Keys of a read that may share its message with others."""
 
 Params = Sequence[object] | None
 
@@ -310,10 +312,11 @@ class Connection(Reads):
         session = self._session
         deadline = session.deadline()
         retries: Retries | None = None
+        small = all(read.keys is not None and len(read.keys) <= _FEW_KEYS for read in reads)
         while True:
             try:
                 messages = await with_metadata(session, lambda metadata: [table_read(metadata, read) for read in reads])
-                reply = await session.read(pb.Read(reads=messages, few_as_rows=True), deadline)
+                reply = await session.read(pb.Read(reads=messages, few_as_rows=True), deadline, small=small)
                 return [dicts_of(result, session) for result in reply.results]
             except F1Error as error:
                 retries = retries or Retries(session, self.kind, deadline.remaining_s())

@@ -32,6 +32,11 @@ _MEASURE_FAR_AGAIN_S = 1.0
 """Of a server that is left out for being far: one ping that came late must not keep all work from it."""
 _DOWN_INITIAL_MS, _DOWN_CAP_MS = 200, 5_000
 _RETRY_INITIAL_MS, _RETRY_CAP_MS = 10, 500
+_TOGETHER = 32
+"""So many small requests go to one server before others get some: they share its messages."""
+_TOGETHER_S = 1.0
+_STILL_S = 0.05
+"""A server that has not answered for so long while something waits there gets no more of them."""
 # Servers within this factor and margin of the nearest one count as near: work is spread over them.
 _NEAR_FACTOR, _NEAR_MARGIN_S = 2.0, 0.005
 _US = 1_000_000
@@ -95,6 +100,8 @@ class Server:
         self.reached = False
         """Whether it answered a ping yet."""
         self.in_flight = 0
+        self.heard_s = 0.0
+        """When it answered last, or began to have something to answer."""
         self.error: F1Error | None = None
         """Why it is avoided; None: it is not."""
         self._open_stream = open_stream
@@ -122,9 +129,12 @@ class Server:
     async def _call(self, request: pb.Request, deadline: Deadline) -> pb.Response:
         left_s, left_ms = deadline.left()
         request.timeout_ms = min(left_ms, (1 << 32) - 1)
+        if not self.in_flight:
+            self.heard_s = asyncio.get_running_loop().time()
         self.in_flight += 1
         try:
             response = await self._stream.call(request, left_s)
+            self.heard_s = asyncio.get_running_loop().time()
         except F1Error as error:
             if error.code in _OF_THE_SERVER:
                 self.avoid(error)
@@ -147,6 +157,11 @@ class Server:
         self._closing[closing] = None
         closing.add_done_callback(lambda task: self._closing.pop(task, None))
         self._stream = self._open_stream()
+
+    def has_room(self, now_s: float) -> bool:
+        """Tell whether small requests that go together may go on to go here."""
+        still = self.in_flight and now_s - self.heard_s > _STILL_S
+        return self.error is None and self.in_flight < _TOGETHER and not still
 
     def avoid(self, error: F1Error) -> None:
         """Prefer other servers for a while."""
@@ -192,6 +207,8 @@ class Servers:
         self._offset_us: int | None = None
         self._channels = ChannelCache(channel_factory)
         self._answered = asyncio.Event()
+        self._favourite: Server | None = None
+        self._favourite_until_s = 0.0
         self.all: tuple[Server, ...] = tuple(self._server(address) for address in addresses)
 
     def _server(self, address: str) -> Server:
@@ -299,8 +316,22 @@ class Servers:
         )
         return F1Error(Code.UNAVAILABLE, f"no f1server answers ({reasons}); is the cluster up?")
 
-    def pick(self, avoid: Collection[Server] = ()) -> Server:
-        """Return the server to ask next: a near one that works and has little to do."""
+    def pick(self, avoid: Collection[Server] = (), *, small: bool = False) -> Server:
+        """Return the server to ask next: a near one that works and has little to do.
+
+        A ``small`` request goes where the last one went, for a while, so that they share messages: two streams with
+        half of the requests each cost nearly twice as much.
+        """
+        if not small or avoid:
+            return self._pick(avoid)
+        now_s = asyncio.get_running_loop().time()
+        favourite = self._favourite
+        if favourite is None or now_s >= self._favourite_until_s or not favourite.has_room(now_s):
+            favourite = self._favourite = self._pick(avoid)
+            self._favourite_until_s = now_s + _TOGETHER_S
+        return favourite
+
+    def _pick(self, avoid: Collection[Server]) -> Server:
         candidates: Sequence[Server] = self.all
         if avoid:
             avoided = set(avoid)
@@ -330,17 +361,18 @@ class Servers:
         resend: Resend,
         *,
         avoid: Server | None = None,
+        small: bool = False,
     ) -> tuple[pb.Response, Server]:
         """Send a request to some server, and again as ``resend`` allows; return the answer and who gave it.
 
-        ``avoid`` is asked last. Raises F1Error: DEADLINE_EXCEEDED, or the last failure when the deadline has passed;
-        what the server says at once unless it passes by itself (UNAVAILABLE, OVERLOADED, ...).
+        ``avoid`` is asked last; ``small``: as for :meth:`pick`. Raises F1Error: DEADLINE_EXCEEDED, or the last failure
+        when the deadline has passed; what the server says at once unless it passes by itself (UNAVAILABLE, ...).
         """
         backoff: Backoff | None = None
         tried = [avoid] if avoid is not None else []
         lost_s: float | None = None
         while True:
-            server = self.pick(tried)
+            server = self.pick(tried, small=small)
             try:
                 return await server.call(make(), deadline), server
             except F1Error as error:

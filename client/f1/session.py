@@ -30,6 +30,8 @@ NEXT_ANSWER_BYTES = 8 << 20
 _CHANGE_GRACE_S = 5.0
 """How long somebody is asked for a schema change that nobody knows."""
 _OUTCOME_GRACE_S = 20.0
+_SMALL = 16
+"""Rows of a commit that may share its message with others."""
 _ELSEWHERE = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
 
 
@@ -92,11 +94,17 @@ class Session:
         return response.execute, where
 
     async def _send(
-        self, make: Callable[[], pb.Request], deadline: Deadline, resend: Resend, server: Server | None
+        self,
+        make: Callable[[], pb.Request],
+        deadline: Deadline,
+        resend: Resend,
+        server: Server | None,
+        *,
+        small: bool = False,
     ) -> tuple[pb.Response, Server]:
         if server is not None:
             return await server.call(make(), deadline), server
-        return await self.servers.call(make, deadline, resend)
+        return await self.servers.call(make, deadline, resend, small=small)
 
     async def fetch(self, server: Server, cursor: bytes, deadline: Deadline) -> pb.FetchReply:
         """Return more rows of a result. The cursor lives at ``server`` alone."""
@@ -114,15 +122,17 @@ class Session:
         except F1Error:
             return
 
-    async def read(self, read: pb.Read, deadline: Deadline, server: Server | None = None) -> pb.ReadReply:
-        """Read rows of any tables in one round."""
+    async def read(
+        self, read: pb.Read, deadline: Deadline, server: Server | None = None, *, small: bool = False
+    ) -> pb.ReadReply:
+        """Read rows of any tables in one round; ``small``: a few by their keys."""
 
         def make() -> pb.Request:
             request = self._request()
             request.read.CopyFrom(read)
             return request
 
-        response, _ = await self._send(make, deadline, Resend.ALWAYS, server)
+        response, _ = await self._send(make, deadline, Resend.ALWAYS, server, small=small)
         check(len(response.read.results) == len(read.reads), "a server answers every read of a request")
         return response.read
 
@@ -188,7 +198,7 @@ class Session:
             priority_ts = priority_ts or created_ts
             name = _Name(new_id(self.rng), created_ts, priority_ts)
             request = make(name)
-            server = self.servers.pick([lost] if lost is not None else [])
+            server = self.servers.pick([lost] if lost is not None else [], small=rows <= _SMALL)
             try:
                 response = await server.call(request, deadline)
                 reply: pb.CommitReply = getattr(response, str(request.WhichOneof("body")))

@@ -246,7 +246,7 @@ class ScanPool:
 
     def _spawn(self, descriptor: int, background: bool) -> "subprocess.Popen[bytes]":
         name = "spanstore.scan.worker"
-        module = module_that_gives_way(name) if background else ("-P", "-m", name)
+        module = module_that_gives_way(name, must_end=True) if background else ("-P", "-m", name)
         priority = "background" if background else "users"
         arguments = (str(descriptor), str(self._data_dir), str(self._map_bytes), priority)
         return subprocess.Popen([sys.executable, *module, *arguments], stdin=subprocess.DEVNULL, pass_fds=[descriptor])

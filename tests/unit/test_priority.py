@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from f1common.priority import module_that_gives_way
 
 AUTOGROUP = Path("/proc/self/autogroup")
@@ -24,9 +26,13 @@ def test_a_process_that_gives_way_does_so_beside_other_sessions_too() -> None:
     assert group.endswith("nice 19")
 
 
-def test_a_module_gives_way_before_it_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "lowly.py").write_text("import os, sys\nprint(os.nice(0), sys.argv, __name__)\n")
-    command = [sys.executable, *module_that_gives_way("lowly"), "a", "b"]
+@pytest.mark.parametrize(("must_end", "share"), [(False, 19), (True, 5)])
+def test_a_module_gives_way_before_it_is_imported(tmp_path: Path, must_end: bool, share: int) -> None:
+    said = "print(os.nice(0), sys.argv, __name__, open('/proc/self/autogroup').read().split()[-1])"
+    if not AUTOGROUP.exists():
+        said = f"print(os.nice(0), sys.argv, __name__, {share})"
+    (tmp_path / "lowly.py").write_text(f"import os, sys\n{said}\n")
+    command = [sys.executable, *module_that_gives_way("lowly", must_end=must_end), "a", "b"]
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})
-    assert done.stdout.split(maxsplit=1) == ["19", f"['{tmp_path / 'lowly.py'}', 'a', 'b'] __main__\n"]
+    assert done.stdout.split(maxsplit=1) == ["19", f"['{tmp_path / 'lowly.py'}', 'a', 'b'] __main__ {share}\n"]

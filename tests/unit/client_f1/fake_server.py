@@ -283,6 +283,8 @@ class FakeServer:
                     reply.writes.append(write(pb.LogicalWrite.UPDATE, key, columns))
                 if execute.txn.kind == pb.OPTIMISTIC:
                     reply.read_set.append(self._entry(key))
+                if execute.txn.kind == pb.PESSIMISTIC:
+                    self.handles[execute.txn.handle].setdefault(key, self.store.version(key))
             case "DELETE":
                 reply.writes.append(write(pb.LogicalWrite.DELETE, params[0], {}))
             case "CREATE" | "DROP":

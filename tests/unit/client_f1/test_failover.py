@@ -311,6 +311,42 @@ def test_work_is_spread_over_near_servers_and_far_ones_are_left_alone() -> None:
     asyncio.run(scenario())
 
 
+def test_small_requests_go_together_for_a_while_and_leave_who_is_full_still_or_broken() -> None:
+    async def scenario() -> None:
+        servers = Servers(["a:1", "b:1"], rng=random.Random(1))
+        servers._start_probe = lambda server: None  # type: ignore[assignment, method-assign, return-value]
+        loop = asyncio.get_running_loop()
+        first = servers.pick(small=True)
+        (other,) = set(servers.all) - {first}
+        first.heard_s = other.heard_s = loop.time()
+        for number in range(32):
+            assert servers.pick(small=True) is first
+            if number:
+                assert servers.pick() is other  # large ones go where there is least to do
+            first.in_flight += 1
+        # Full.
+        assert servers.pick(small=True) is other
+        first.in_flight, other.in_flight = 1, 5
+        # It goes on answering.
+        assert servers.pick(small=True) is other
+        other.heard_s -= 0.06
+        assert servers.pick(small=True) is first
+        # What waits for nothing is not still, whenever it answered last.
+        first.in_flight, first.heard_s = 0, 0.0
+        assert servers.pick(small=True) is first
+        first.error = F1Error(Code.UNAVAILABLE, "down")
+        first.down_until_s = loop.time() + 100
+        assert servers.pick(small=True) is other
+        first.error, first.in_flight, other.in_flight, other.heard_s = None, 0, 2, loop.time()
+        assert servers.pick([other], small=True) is first
+        assert servers.pick(small=True) is other
+        servers._favourite_until_s = loop.time()
+        assert servers.pick(small=True) is first
+        await servers.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_server_that_seems_far_is_measured_again_soon() -> None:
     async def scenario() -> None:
         servers = Servers(["a:1", "b:1"], rng=random.Random(1))
