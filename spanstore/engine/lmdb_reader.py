@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import accumulate, islice
+from itertools import islice
 from operator import lt
 from types import TracebackType
 from typing import Protocol, Self
@@ -180,20 +180,20 @@ def _page(
     sealed, last = any_sealed(start, end), False
     while not last:
         # One more than are wanted says whether there are more.
-        some = list(islice(walk, min(chunk, most + 1 - len(items))))
+        some = _some(walk, min(chunk, most + 1 - len(items)), room)
         keys = [key for key, _ in some]
         if keys and (keys[0] < before or not all(map(lt, keys, islice(keys, 1, None)))):
             raise _out_of_order(keys[0])
         if not keys or keys[-1] >= end:
             last = True
             del some[bisect_left(keys, end) :]
+        elif room <= 0:
+            break
         if sealed:
             some = list(map(_opened, some))
-        taken = _fitting(some, room)
-        items += some[:taken]
-        if taken < len(some) or len(items) > most:
+        items += some
+        if len(items) > most:
             del items[most:]
-            last = False
             break
         if keys:
             before = keys[-1]
@@ -202,12 +202,16 @@ def _page(
     return items, last
 
 
-def _fitting(items: list[tuple[bytes, bytes]], room: int) -> int:
-    """Return how many items there are until their values reach ``room``, the one that does so included."""
-    sizes = [len(value) for _, value in items]
-    if sum(sizes) < room:
-        return len(sizes)
-    return bisect_left(list(accumulate(sizes)), room) + 1 if room > 0 else 0
+def _some(walk: Iterator[tuple[bytes, bytes]], most: int, room: int) -> list[tuple[bytes, bytes]]:
+    """Take up to ``most`` items, fewer once their values reach ``room``: each is a copy, of megabytes perhaps."""
+    some: list[tuple[bytes, bytes]] = []
+    add = some.append
+    for item in islice(walk, most):
+        add(item)
+        room -= len(item[1])
+        if room <= 0:
+            break
+    return some
 
 
 def _out_of_order(key: bytes) -> EngineFailed:

@@ -383,3 +383,24 @@ def test_a_page_whose_keys_do_not_ascend_is_damaged(keys: list[bytes]) -> None:
     with pytest.raises(EngineFailed) as raised:
         _page(cast(Any, Cursor()), b"\x00\x01\x10b", b"\x00\x01\x10z", 99, 99)
     assert raised.value.code is Code.DATA_CORRUPTION
+
+
+@pytest.mark.parametrize("small", [0, 1, 20, 100])
+def test_a_page_takes_no_more_values_from_the_disk_than_it_gives_and_one(small: int) -> None:
+    """Each is a copy: of rows of many megabytes, those beyond the page would cost more than the page."""
+    taken: list[bytes] = []
+
+    class Cursor:
+        """One that says what was taken."""
+
+        def set_range(self, start: bytes) -> bool:
+            return True
+
+        def iternext(self) -> Iterator[tuple[bytes, bytes]]:
+            for number in range(500):
+                taken.append(b"\x00\x01\x10%03d" % number)
+                yield taken[-1], b"v" * (10 if number < small else 1000)
+
+    items, last = _page(cast(Any, Cursor()), b"\x00\x01\x100", b"\x00\x01\x109", 512, 3000)
+    assert not last
+    assert [key for key, _ in items] == taken[:-1]
