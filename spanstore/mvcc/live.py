@@ -23,6 +23,7 @@ from spanstore.mvcc.versions import (
     decode_version,
     low_border,
     pack_suffix,
+    split_version_key,
     successors_key,
     unpack_head,
 )
@@ -75,7 +76,7 @@ class LiveRows:
     def page(self, most: int, max_bytes: int) -> LivePage:
         """Look at up to ``most`` stored versions, fewer after ``max_bytes`` of them; the page may be without rows.
 
-        Raises F1Error DATA_CORRUPTION for a damaged version that it would give.
+        Raises F1Error DATA_CORRUPTION for a damaged version that it would give, or a key of none.
         """
         items, last = self._reader.page(self._low, self._high, most, max_bytes)
         page = self._plain(items, last)
@@ -94,11 +95,14 @@ class LiveRows:
     def _plain(self, items: Sequence[tuple[bytes, bytes]], last: bool) -> LivePage | None:
         """Return the page of rows that have one version each, which is alive and sound; None if there is anything else.
 
-        That is what most of a table looks like, and a step over all of its rows at a time costs half of a loop.
+        That is what most of a table looks like, and a step over all of its rows at a time costs half of a loop. Raises
+        F1Error DATA_CORRUPTION for a key that is no version's.
         """
         if not items:
             return None
         engine_keys, stored = zip(*items, strict=True)
+        if len(shortest := min(engine_keys, key=len)) <= PREFIX_BYTES + SUFFIX_BYTES:
+            split_version_key(shortest)  # says that it is damaged; it has no suffix that would tell anything
         keys = [key[PREFIX_BYTES:-SUFFIX_BYTES] for key in engine_keys]
         first = engine_keys[0][:-SUFFIX_BYTES]
         heads = b"".join([data[:HEAD_BYTES] for data in stored])

@@ -8,7 +8,7 @@ import pytest
 
 from f1common.errors import Code, F1Error
 from spanstore.engine.base import MAX_KEY_BYTES, WriteBatch
-from spanstore.engine.keyspace import outcome_key
+from spanstore.engine.keyspace import data_prefix, outcome_key
 from spanstore.engine.lmdb_engine import LmdbEngine
 from spanstore.engine.memory import MemoryEngine, MemoryReader
 from spanstore.mvcc.live import LiveRows
@@ -200,6 +200,20 @@ def test_damage_on_a_page_of_plain_rows_is_found(place: int) -> None:
     flipped[place] ^= 1
     batch.ops[11] = (kind, engine_key, bytes(flipped))
     live = LiveRows(reader_of(batch), 1, b"\x05", b"\x06", 9)
+    with pytest.raises(F1Error) as raised:
+        live.page(50, 1 << 20)
+    assert raised.value.code is Code.DATA_CORRUPTION
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("cut", [b"", b"\x05", b"\x05abcd", b"\x05k02\x00\xff\xff\xff\xff"])
+def test_a_key_on_a_page_that_is_too_short_for_a_version_is_damage(rows: int, cut: bytes) -> None:
+    """It is neither passed over nor taken for something else: the row that it was would be lost without a word."""
+    batch = WriteBatch()
+    for number in range(rows):
+        put_version(batch, 1, b"\x04k%02d" % number, 7, b"value")
+    batch.put(data_prefix(1) + cut, b"\x01sums")
+    live = LiveRows(reader_of(batch), 1, b"", b"\x06", 9)
     with pytest.raises(F1Error) as raised:
         live.page(50, 1 << 20)
     assert raised.value.code is Code.DATA_CORRUPTION
