@@ -217,3 +217,19 @@ def test_a_key_on_a_page_that_is_too_short_for_a_version_is_damage(rows: int, cu
     with pytest.raises(F1Error) as raised:
         live.page(50, 1 << 20)
     assert raised.value.code is Code.DATA_CORRUPTION
+
+
+@pytest.mark.parametrize("versions", [(7,), (3, 7)])
+def test_a_row_whose_timestamp_is_damaged_to_a_later_one_is_not_passed_over(versions: tuple[int, ...]) -> None:
+    """A flipped bit that makes its version too new to be seen would lose the row, or show what it was before."""
+    batch = WriteBatch()
+    for number in range(9):
+        for ts in versions:
+            put_version(batch, 1, b"\x05k%02d" % number, ts, b"value")
+    place = 4 * len(versions) + len(versions) - 1
+    kind, engine_key, data = batch.ops[place]
+    batch.ops[place] = (kind, engine_key[:-8] + bytes([engine_key[-8] ^ 0x80]) + engine_key[-7:], data)
+    live = LiveRows(reader_of(batch), 1, b"\x05", b"\x06", 9)
+    with pytest.raises(F1Error) as raised:
+        live.page(50, 1 << 20)
+    assert raised.value.code is Code.DATA_CORRUPTION
