@@ -21,7 +21,7 @@ from f1.nosql import Key, Read, RowLike, table_read, with_metadata
 from f1.results import ResultSet, Row, dicts_of
 from f1.runtime import process_rng
 from f1.servers import Resend, Servers, parse_hosts
-from f1.session import Committed, Session
+from f1.session import SMALL, Committed, Session
 from f1.statements import Kind, kind_of, words
 from f1.transactions import KINDS, Reads, Retries, Transaction, begin, without_effect
 from f1.values import encode_params
@@ -40,8 +40,6 @@ DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONNECT_TIMEOUT_S = 5.0
 # A schema change waits for leases, and for rows to be checked.
 _DDL_TIMEOUT_S = 600.0
-_FEW_KEYS = 16
-"""Keys of a read that may share its message with others."""
 
 Params = Sequence[object] | None
 
@@ -312,7 +310,7 @@ class Connection(Reads):
         session = self._session
         deadline = session.deadline()
         retries: Retries | None = None
-        small = all(read.keys is not None and len(read.keys) <= _FEW_KEYS for read in reads)
+        small = all(read.keys is not None and len(read.keys) <= SMALL for read in reads)
         while True:
             try:
                 messages = await with_metadata(session, lambda metadata: [table_read(metadata, read) for read in reads])

@@ -30,8 +30,8 @@ NEXT_ANSWER_BYTES = 8 << 20
 _CHANGE_GRACE_S = 5.0
 """How long somebody is asked for a schema change that nobody knows."""
 _OUTCOME_GRACE_S = 20.0
-_SMALL = 16
-"""Rows of a commit that may share its message with others."""
+SMALL = 16
+"""Rows of a request that may share its message with others."""
 _ELSEWHERE = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
 
 
@@ -198,7 +198,7 @@ class Session:
             priority_ts = priority_ts or created_ts
             name = _Name(new_id(self.rng), created_ts, priority_ts)
             request = make(name)
-            server = self.servers.pick([lost] if lost is not None else [], small=rows <= _SMALL)
+            server = self.servers.pick([lost] if lost is not None else [], small=rows <= SMALL)
             try:
                 response = await server.call(request, deadline)
                 reply: pb.CommitReply = getattr(response, str(request.WhichOneof("body")))

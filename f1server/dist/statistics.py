@@ -30,10 +30,10 @@ _SLOWNESS = 20
 """A sketch is kept for so many times as long as it took, at least."""
 _FEW_ROWS = 100_000
 _FEW_AGE_US = 1_000_000
+"""Small tables may be large soon, as while they are loaded, and are counted fast."""
 _OLD = 10
 """Figures of a large table that are not older than so many times what they may be do until there are new ones: its
 rows are counted in the background, which takes seconds of a processor that users want."""
-"""Small tables may be large soon, as while they are loaded, and are counted fast."""
 _AGAIN_US = 5_000_000
 """After a failure nobody tries again for so long."""
 _MOST_KEPT = 1_000

@@ -25,14 +25,13 @@ from typing import Any
 import pyarrow as pa
 
 from f1common.encoding.values import Date, Timestamp
-from spanstore.scan import cells
 from spanstore.scan.plan import ColumnType
 
 ARROW_TYPES: Mapping[ColumnType, Any] = {
     ColumnType.BOOL: pa.bool_(),
     ColumnType.INT64: pa.int64(),
     ColumnType.DOUBLE: pa.float64(),
-    ColumnType.NUMERIC: cells.TYPE,
+    ColumnType.NUMERIC: pa.decimal128(38, 9),
     ColumnType.STRING: pa.string(),
     ColumnType.BYTES: pa.binary(),
     ColumnType.DATE: pa.date32(),

@@ -15,10 +15,10 @@ from msgspec.msgpack import Ext
 
 from f1common.encoding.row import EXT_DATE, EXT_NUMERIC, EXT_TIMESTAMP, StoredCell
 from f1common.encoding.values import NUMERIC_SCALE
+from spanstore.scan.arrow import ARROW_TYPES
+from spanstore.scan.plan import ColumnType
 
 __all__ = ["numerics", "stored_dates", "stored_numerics", "stored_timestamps"]
-
-TYPE: Final = pa.decimal128(38, NUMERIC_SCALE)
 
 _BYTES: Final = 16
 _NONE: Final = bytes(_BYTES)
@@ -36,7 +36,7 @@ def numerics(units: Sequence[int | None]) -> Any:
     """Return the NUMERIC array of numbers given in units of 10**-9."""
     data = b"".join([_NONE if unit is None else unit.to_bytes(_BYTES, "little", signed=True) for unit in units])
     valid = [unit is not None for unit in units] if None in units else None
-    return _array(TYPE, len(units), data, valid)
+    return _array(ARROW_TYPES[ColumnType.NUMERIC], len(units), data, valid)
 
 
 def stored_numerics(cells: Sequence[StoredCell]) -> Any:
@@ -54,17 +54,17 @@ def stored_numerics(cells: Sequence[StoredCell]) -> Any:
     words = np.empty((len(data), 2), np.int64)
     words[:, 0] = units
     words[:, 1] = units >> 63
-    return _array(TYPE, len(data), words, valid)
+    return _array(ARROW_TYPES[ColumnType.NUMERIC], len(data), words, valid)
 
 
 def stored_dates(cells: Sequence[StoredCell]) -> Any:
     """Return the DATE array of stored cells, None if it takes a look at each."""
-    return _fixed(cells, EXT_DATE, pa.date32(), ">i4")
+    return _fixed(cells, EXT_DATE, ARROW_TYPES[ColumnType.DATE], ">i4")
 
 
 def stored_timestamps(cells: Sequence[StoredCell]) -> Any:
     """Return the TIMESTAMP array of stored cells, None if it takes a look at each: some mean their version's."""
-    return _fixed(cells, EXT_TIMESTAMP, pa.timestamp("us", "UTC"), ">i8")
+    return _fixed(cells, EXT_TIMESTAMP, ARROW_TYPES[ColumnType.TIMESTAMP], ">i8")
 
 
 def _payloads(cells: Sequence[StoredCell], code: int, absent: bytes) -> tuple[list[Any], list[bool] | None] | None:

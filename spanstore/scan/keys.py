@@ -37,7 +37,7 @@ class KeyFilter:
     def matches(self, key: bytes) -> bool:
         """Tell whether a key belongs to the table, without decoding it.
 
-        One that is no tuple belongs to none; where elements tell the table, it raises F1Error INVALID_ARGUMENT.
+        One that breaks off belongs to none; where elements tell the table, it raises F1Error INVALID_ARGUMENT.
         """
         position, count, end = 0, 0, len(key)
         marks, most = self._marks, self._elements

@@ -15,6 +15,7 @@ from f1common.encoding import tuple as tuples
 from f1common.encoding.tuple import Date, Timestamp, Value
 from f1common.encoding.values import DATE_MAX, DATE_MIN, INT64_MAX, INT64_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from f1common.errors import check
+from spanstore.scan.arrow import ARROW_TYPES
 from spanstore.scan.plan import ColumnType
 
 __all__ = ["key_parts"]
@@ -28,10 +29,10 @@ _NULL: Final = tuples.encode((None,))[0]
 class _Elements:
     """Elements of a type, by their tags: which payloads are valid, and what is added to one to have the value."""
 
-    def __init__(self, borders: Sequence[tuple[Value, Value, int, int]], kind: Any) -> None:
+    def __init__(self, borders: Sequence[tuple[Value, Value, int, int]], kind: ColumnType) -> None:
         """``borders``: the first and the last value that share a tag, and these as whole numbers."""
-        self.kind = kind
-        self.dtype = np.int32 if kind == pa.date32() else np.int64
+        self.kind = ARROW_TYPES[kind]
+        self.dtype = np.int32 if kind is ColumnType.DATE else np.int64
         self.least = np.ones(256, np.uint64)
         self.most = np.zeros(256, np.uint64)
         self.more = np.zeros(256, np.int64)
@@ -55,10 +56,10 @@ def _integers() -> list[tuple[Value, Value, int, int]]:
 
 
 _TYPES: Final = {
-    ColumnType.INT64: _Elements(_integers(), pa.int64()),
-    ColumnType.DATE: _Elements([(Date(DATE_MIN), Date(DATE_MAX), DATE_MIN, DATE_MAX)], pa.date32()),
+    ColumnType.INT64: _Elements(_integers(), ColumnType.INT64),
+    ColumnType.DATE: _Elements([(Date(DATE_MIN), Date(DATE_MAX), DATE_MIN, DATE_MAX)], ColumnType.DATE),
     ColumnType.TIMESTAMP: _Elements(
-        [(Timestamp(TIMESTAMP_MIN), Timestamp(TIMESTAMP_MAX), TIMESTAMP_MIN, TIMESTAMP_MAX)], pa.timestamp("us", "UTC")
+        [(Timestamp(TIMESTAMP_MIN), Timestamp(TIMESTAMP_MAX), TIMESTAMP_MIN, TIMESTAMP_MAX)], ColumnType.TIMESTAMP
     ),
 }
 

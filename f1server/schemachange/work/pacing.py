@@ -13,8 +13,6 @@ _LEAST_ROWS = 50
 """A commit by itself costs all servers together as much as about 200 rows do, and on busy processors users wait for
 what it costs as much as behind it: with batches of half, of this and of double the size their 99th percentile was the
 same within what measurements differ by."""
-_AHEAD = 10
-"""Rows that are written later are read at so many times the pace: a tenth of the time is for that."""
 _ASK_S = 0.25
 """The servers that users read from may not be those that the work writes to, so they are asked."""
 
@@ -65,8 +63,9 @@ class Paced:
     async def ahead(self, rows: int) -> None:
         """Wait a little if there are users: tens of thousands of rows at once keep a processor busy for a second."""
         await self._hear()
-        if self._figures.any_users:
-            await self._sleep(rows / (self._throttle.rate * _AHEAD))
+        wait_s = self._throttle.ahead_s(rows, self._figures, self._now_s())
+        if wait_s > 0:
+            await self._sleep(wait_s)
 
     def batch_rows(self) -> int:
         """Return how many rows a batch should have: some ten batches a second, as long as they are not tiny."""

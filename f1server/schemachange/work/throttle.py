@@ -35,6 +35,8 @@ _UNHURRIED_S = 330.0
 """How long a walk over a table may take that has to yield to users all the time."""
 _MOST_PATIENCE = 6.0
 """How much slower than a large table's the walk over a small one may be."""
+_AHEAD = 10
+"""Rows that are written later are read at so many times the pace: a tenth of the time is for that."""
 _FORGET_S = 5.0
 """After so long without work what is found in the figures is no longer believed."""
 _MEMORY = 0.5
@@ -154,6 +156,13 @@ class Throttle:
             self._look(figures, now_s)
         self._free_s = begin_s + rows / self._working_rate()
         return begin_s - now_s
+
+    def ahead_s(self, rows: int, figures: Figures, now_s: float) -> float:
+        """Return how long to wait after so many rows were read that are written later: it is work, too."""
+        if now_s >= self._free_s + _FORGET_S:
+            self._begin_again()
+        self._free_s = max(self._free_s, now_s)
+        return rows / (self.rate * _AHEAD) if figures.any_users else 0.0
 
     def _begin_again(self) -> None:
         """Forget what was found out: that was another change, at another time, with other users or none."""

@@ -171,6 +171,21 @@ def test_rows_that_are_written_later_are_read_little_by_little_where_there_are_u
     assert slept == waits
 
 
+def test_who_reads_ahead_for_long_is_at_work_and_keeps_what_was_found_out() -> None:
+    throttle, users = Throttle(OPTIONS), Figures(reads=READS, read_us=900.0)
+    for _ in range(20):
+        throttle.wait_s(BATCH, Figures(), throttle._free_s + 1.5)
+    found = throttle.rate
+    assert found > OPTIONS.floor
+    now_s = throttle._free_s
+    for _ in range(10):
+        now_s += 1.0
+        assert throttle.ahead_s(500, users, now_s) == 500 / (found * 10)
+    throttle.wait_s(BATCH, users, now_s + 0.5)
+    assert throttle._at_rest.read_us is None
+    assert throttle.ahead_s(500, users, now_s + 60) == 500 / (OPTIONS.floor * 10)
+
+
 def test_what_was_found_out_is_kept_when_the_workers_become_fewer() -> None:
     plant = Plant(linear(0.05 / 8_000), users=0.0)
     throttle = Throttle(OPTIONS.shared(2))
