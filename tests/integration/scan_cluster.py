@@ -104,9 +104,14 @@ class Cluster:
     async def stop(self, name: str) -> None:
         await self.members.pop(name).stop()
 
-    def leader(self, group: int) -> Member:
-        """The member that leads ``group``."""
-        return next(m for m in self.members.values() if m.process.server.groups[group].is_serving_leader())
+    async def leader(self, group: int) -> Member:
+        """The member that leads ``group``, waited for: where the machine stands still, none does for a while."""
+        async with asyncio.timeout(30):
+            while True:
+                for member in self.members.values():
+                    if member.process.server.groups[group].is_serving_leader():
+                        return member
+                await asyncio.sleep(0.02)
 
 
 def free_ports(count: int) -> list[int]:

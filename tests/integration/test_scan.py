@@ -236,7 +236,7 @@ def test_a_scan_goes_on_elsewhere_when_its_server_ends(tmp_path: Path) -> None:
         async for batch in scan:
             batches.append(batch)
             if len(batches) == 12:
-                await cluster.stop(cluster.leader(2).name)
+                await cluster.stop((await cluster.leader(2)).name)
         assert pairs(pa.Table.from_batches(batches)) == all_pairs(3, 3000)
 
     with_cluster(tmp_path, test)
@@ -246,7 +246,7 @@ def test_a_slow_client_holds_no_view_and_few_batches_and_the_file_stays_small(tm
     async def test(cluster: Cluster, client: SpanClient) -> None:
         # Eighty batches of 200 kB, many more than may wait for the client.
         await fill(client, 1, 8000, "x" * 2000)
-        member = cluster.leader(1)
+        member = await cluster.leader(1)
         scan = client.scan(EVERYTHING, COLUMNS, batch_rows=100)
         async with aclosing(aiter(scan)) as batches:
             got = [await anext(batches)]
@@ -273,7 +273,7 @@ def test_a_slow_client_holds_no_view_and_few_batches_and_the_file_stays_small(tm
 def test_a_client_that_goes_away_ends_its_scan(tmp_path: Path) -> None:
     async def test(cluster: Cluster, client: SpanClient) -> None:
         await fill(client, 1, 8000, "x" * 2000)
-        member = cluster.leader(1)
+        member = await cluster.leader(1)
         other = cluster.client(2)
         batches = aiter(other.scan(EVERYTHING, COLUMNS))
         await anext(batches)
@@ -345,7 +345,8 @@ def test_many_scans_share_one_worker(tmp_path: Path) -> None:
             *(client.scan(EVERYTHING, COLUMNS, batch_rows=100, timeout_s=9).read_all() for _ in range(10))
         )
         assert all(pairs(table) == all_pairs(1, 3000) for table in tables)
-        assert len(cluster.leader(1).pool.pids()) == 1
+        # Leadership may have moved meanwhile.
+        assert max(len(member.pool.pids()) for member in cluster.members.values()) == 1
         await slow.aclose()
 
     with_cluster(tmp_path, test, groups=1)
