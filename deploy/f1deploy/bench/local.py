@@ -27,6 +27,7 @@ class LocalCluster:
         """Start nothing yet."""
         self.folder = folder
         self.hosts = ""
+        self._kinds: dict[int, str] = {}
 
     def f1(self, *arguments: str) -> tuple[str, float]:
         """Run a command; return what it prints and the processor time that it took, in seconds.
@@ -55,15 +56,20 @@ class LocalCluster:
         return found
 
     def find_hosts(self) -> None:
-        """Learn the addresses of the f1servers."""
-        self.hosts = ",".join(server["address"] for server in self.servers() if server["kind"] == "f1server")
+        """Learn the addresses of the f1servers, and which processes there are."""
+        servers = self.servers()
+        self.hosts = ",".join(server["address"] for server in servers if server["kind"] == "f1server")
+        self._kinds = {int(server["pid"]): str(server["kind"]) for server in servers}
 
     def cpu_s(self) -> Counter[str]:
-        """Return the processor time of the servers and of their child processes so far, in seconds, by kind."""
+        """Return the processor time of the servers and of their child processes so far, in seconds, by kind.
+
+        The servers are those that were there when hosts were found: to ask anew takes a second of a processor, which
+        whoever is measured meanwhile would notice.
+        """
         used: Counter[str] = Counter()
-        running = _processes()
-        for server in self.servers():
-            used[server["kind"]] += _cpu_of_tree(server["pid"], running)  # type: ignore[assignment]
+        for pid, spent_s in cpu_of_trees(self._kinds).items():
+            used[self._kinds[pid]] += spent_s  # type: ignore[assignment]
         return used
 
 
