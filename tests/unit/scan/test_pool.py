@@ -65,6 +65,12 @@ def runs(pid: int) -> bool:
         return False
 
 
+def share_of_session(pid: int) -> str:
+    """Return the priority of a process's session; nothing where the kernel has no such thing."""
+    said = Path(f"/proc/{pid}/autogroup")
+    return said.read_text().split()[-1] if said.exists() else ""
+
+
 async def all_of(run: Run) -> list[Chunk]:
     chunks = [await run.next()]
     while not chunks[-1].last:
@@ -104,10 +110,8 @@ def test_what_nobody_waits_for_has_a_process_of_its_own_that_gives_way(tmp_path:
         assert os.sched_getscheduler(idle) == os.SCHED_IDLE
         assert os.sched_getscheduler(users) == os.SCHED_OTHER
         assert os.getpriority(os.PRIO_PROCESS, idle) > os.getpriority(os.PRIO_PROCESS, users)
-        session = Path(f"/proc/{idle}/autogroup")
-        if session.exists():  # a kernel that divides processors among sessions first
-            # Not the lowest: what has to end does so on a machine that is always busy, too.
-            assert session.read_text().split()[-1] == "5"
+        # Not the lowest: what has to end does so on a machine that is always busy, too.
+        assert share_of_session(idle) in ("5", "")
         await asyncio.gather(*map(all_of, runs))
 
     with_pool(tmp_path, test)
