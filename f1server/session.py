@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from f1common.aside import aside
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
@@ -140,6 +141,7 @@ class Frontend:
     async def execute(self, database: str, request: pb.Execute, caller: Caller = EVERYBODY) -> pb.ExecuteReply:
         """Run one SQL statement."""
         txn = request.txn
+        writes = await aside(len(txn.writes), lambda: writes_from_pb(txn.writes))
         wanted = SqlRequest(
             database=database,
             sql=request.sql,
@@ -147,7 +149,7 @@ class Frontend:
             params=tuple(params_from_pb(request.params)),
             kind=_kind_of(txn),
             read_ts=request.timestamp or txn.read_ts,
-            writes=tuple(writes_from_pb(txn.writes)),
+            writes=tuple(writes),
             handle=txn.handle,
             change_id=_change_id(request.change_id),
             few_as_rows=request.few_as_rows,
@@ -161,15 +163,7 @@ class Frontend:
         return await self._answer(answer, request.max_bytes, caller)
 
     async def _answer(self, answer: SqlAnswer, max_bytes: int, caller: Caller) -> pb.ExecuteReply:
-        reply = pb.ExecuteReply(
-            rows_affected=answer.rows_affected,
-            tag=answer.tag,
-            read_ts=answer.read_ts,
-            read_set=read_set_to_pb(answer.read_set),
-            writes=[write_to_pb(w) for w in answer.writes],
-            commit_ts=answer.commit_ts,
-            schema_version=answer.schema_version,
-        )
+        reply = await aside(len(answer.writes) + len(answer.read_set), lambda: _reply(answer))
         if answer.schema is None or answer.batches is None:
             return reply
         reply.columns.extend(answer.columns)
@@ -259,7 +253,8 @@ class Frontend:
 
     async def commit(self, database: str, request: pb.Commit, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Commit the writes of an optimistic transaction."""
-        writes, read_set = writes_from_pb(request.writes), read_set_from_pb(request.read_set)
+        writes = await aside(len(request.writes), lambda: writes_from_pb(request.writes))
+        read_set = await aside(len(request.read_set), lambda: read_set_from_pb(request.read_set))
         return await self._commit(database, request, caller, writes, read_set, request.read_ts)
 
     async def insert_rows(self, database: str, request: pb.InsertRows, caller: Caller = EVERYBODY) -> pb.CommitReply:
@@ -526,6 +521,19 @@ def _rows(result: nosql.TableRows, few_as_rows: bool) -> pb.TableRows:
     if few_as_rows and len(result.rows) <= _FEW_ROWS:
         return pb.TableRows(columns=columns, rows=result.as_cells())
     return pb.TableRows(columns=columns, arrow=arrow_stream(result.as_batch()))
+
+
+def _reply(answer: SqlAnswer) -> pb.ExecuteReply:
+    """Return the message of an answer without its rows."""
+    return pb.ExecuteReply(
+        rows_affected=answer.rows_affected,
+        tag=answer.tag,
+        read_ts=answer.read_ts,
+        read_set=read_set_to_pb(answer.read_set),
+        writes=[write_to_pb(w) for w in answer.writes],
+        commit_ts=answer.commit_ts,
+        schema_version=answer.schema_version,
+    )
 
 
 def _kind_of(txn: pb.TxnContext) -> str:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from f1common.aside import aside
 from f1common.clock import Clock
 from f1common.config import F1ServerSection
 from f1common.errors import Code, F1Error
@@ -452,7 +453,7 @@ class SqlRunner:
             rows_affected=done.rows_affected,
             read_ts=reader.timestamp,
             read_set=list(reader.read_set.values()),
-            writes=list(fill(done.writes)),
+            writes=await aside(len(done.writes), lambda: list(fill(done.writes))),
             schema_version=schema.version,
         )
         if done.returning is not None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from f1common.aside import aside
 from f1common.encoding import tuple as tuples
 from f1common.encoding.values import numeric_from_units, numeric_units
 from f1common.errors import Code, F1Error, check
@@ -116,7 +117,11 @@ async def _columns_of(engine: Engine, bound: BoundDml, source: Source) -> tuple[
             Code.FAILED_PRECONDITION,
             f"the statement writes {table.num_rows} rows; one transaction takes {MAX_ROWS}: write them in parts",
         )
-    return [[_plain_decimal(v) for v in from_arrow(column)] for column in table.columns], table.num_rows
+
+    def columns() -> list[list[Value]]:
+        return [[_plain_decimal(v) for v in from_arrow(column)] for column in table.columns]
+
+    return await aside(table.num_rows, columns), table.num_rows
 
 
 def _plain_decimal(value: Value) -> Value:
@@ -133,12 +138,18 @@ def _plain_decimal(value: Value) -> Value:
 
 
 async def _update(engine: Engine, bound: BoundDml, source: Source) -> tuple[list[LogicalWrite], list[Row]]:
+    columns, count = await _columns_of(engine, bound, source)
+    defaults = await _defaults(engine, bound.prepared, bound.prepared.defaulted, bound.now_us)
+    return await aside(count, lambda: _updates(bound, columns, count, defaults))
+
+
+def _updates(
+    bound: BoundDml, columns: Sequence[Sequence[Value]], count: int, defaults: Row
+) -> tuple[list[LogicalWrite], list[Row]]:
     prepared = bound.prepared
     table, schema = prepared.table, prepared.schema
-    columns, count = await _columns_of(engine, bound, source)
     width = len(table.key_column_ids)
     end = width + len(prepared.columns)
-    defaults = await _defaults(engine, prepared, prepared.defaulted, bound.now_us)
     writes: list[LogicalWrite] = []
     after: list[Row] = []
     seen: set[bytes] = set()
@@ -161,8 +172,12 @@ async def _update(engine: Engine, bound: BoundDml, source: Source) -> tuple[list
 
 
 async def _delete(engine: Engine, bound: BoundDml, source: Source) -> tuple[list[LogicalWrite], list[Row]]:
-    table, schema = bound.prepared.table, bound.prepared.schema
     columns, count = await _columns_of(engine, bound, source)
+    return await aside(count, lambda: _deletes(bound, columns, count))
+
+
+def _deletes(bound: BoundDml, columns: Sequence[Sequence[Value]], count: int) -> tuple[list[LogicalWrite], list[Row]]:
+    table, schema = bound.prepared.table, bound.prepared.schema
     width = len(table.key_column_ids)
     writes: list[LogicalWrite] = []
     before: list[Row] = []
@@ -252,11 +267,12 @@ class _Insert:
     async def run(self) -> tuple[list[LogicalWrite], list[Row]]:
         """Return the writes, and the rows as they are after them."""
         rows = await self._rows()
-        writes = [self._write(row) for row in rows]
+        writes = await aside(len(rows), lambda: [self._write(row) for row in rows])
         needs_rows = self._bound.returning is not None or self._prepared.conflict is not None
         if not needs_rows:
             return writes, []
-        writes = list(self._fill(writes))
+        plain = writes
+        writes = await aside(len(plain), lambda: list(self._fill(plain)))
         images: list[Row] = [{**w.key, **w.columns} for w in writes]
         if self._prepared.tag == "UPSERT":
             return writes, await self._upserted(writes)
@@ -274,19 +290,24 @@ class _Insert:
     async def _rows(self) -> list[Row]:
         prepared = self._prepared
         if prepared.rows is not None:
-            return [self._constant_row(row) for row in prepared.rows]
+            given = prepared.rows
+            return await aside(len(given), lambda: [self._constant_row(row) for row in given])
         columns, count = await _columns_of(self._engine, self._bound, self._source)
         if len(columns) != len(prepared.columns):
             raise F1Error(
                 Code.INVALID_ARGUMENT, f"INSERT has {len(prepared.columns)} columns but the query gives {len(columns)}"
             )
-        return [
-            {
-                column.id: coerce_column(self._schema, self._table, column, values[i])
-                for column, values in zip(prepared.columns, columns, strict=True)
-            }
-            for i in range(count)
-        ]
+
+        def rows() -> list[Row]:
+            return [
+                {
+                    column.id: coerce_column(self._schema, self._table, column, values[i])
+                    for column, values in zip(prepared.columns, columns, strict=True)
+                }
+                for i in range(count)
+            ]
+
+        return await aside(count, rows)
 
     def _constant_row(self, cells: Sequence[Cell]) -> Row:
         row: Row = {}

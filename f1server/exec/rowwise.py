@@ -1,5 +1,6 @@
 """SQL over rows that are at hand: defaults and checks. Synchronous, since commits evaluate them between two reads."""
 
+import threading
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ class RowEvaluator:
         self._duck = duck
         self._clock = clock
         self._plans = PlanCache()
+        self._lock = threading.Lock()
+        """Over the plans: commits of many rows are planned on a thread."""
 
     def defaults(self, schema: Schema) -> Callable[[Sequence[str]], Sequence[Value]]:
         """Return an evaluator of SQL expressions over no row, all with one now()."""
@@ -52,13 +55,15 @@ class RowEvaluator:
         return evaluate
 
     def _run(self, schema: Schema, text: str, table: Table | None, rows: Sequence[Row]) -> pa.Table:
-        prepared = self._plans.get(schema, text)
+        with self._lock:
+            prepared = self._plans.get(schema, text)
         if not isinstance(prepared, Prepared):
             (statement,) = parse(text)
             if not isinstance(statement, QueryStatement):
                 raise F1Error(Code.INTERNAL, f"{text} is no query")
             prepared = prepare(schema, text, statement.ast.copy())
-            self._plans.put(schema, text, prepared)
+            with self._lock:
+                self._plans.put(schema, text, prepared)
         bound = prepared.bind((), self._clock.sample().tt.latest)
         for function in bound.functions:
             argument, call = arrow_function(registry_of(schema), function)

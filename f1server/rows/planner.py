@@ -85,6 +85,11 @@ class WritePlanner:
     # ------------------------------------------------------------------ what must be read
 
     @property
+    def rows(self) -> int:
+        """How many writes there are."""
+        return len(self._prepared)
+
+    @property
     def first_needs(self) -> Needs:
         """What is known to be needed before anything has been read: enough for :meth:`images`."""
         return self._first

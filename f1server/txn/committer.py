@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from f1common.aside import aside
 from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
@@ -114,7 +115,7 @@ class Committer:
                         ) is not None:
                             return done
                     if filled is None:
-                        filled = self.fill(leased.schema, request.writes, request.unique, request.created_ts)
+                        filled = await self.filled(leased.schema, request.writes, request.unique, request.created_ts)
                     return await self._attempt(leased, request, filled, attempt, max(0.1, end - loop.time()))
             except Conflict:
                 raise
@@ -148,6 +149,12 @@ class Committer:
             raise F1Error(Code.INTERNAL, f"an attempt that failed with {error} had committed")
         if attempt > 1 and (await self._client.outcome(commit_id, LAST_ATTEMPT, peek=True)).committed is False:
             raise F1Error(Code.ABORTED, "the commit was given up by whoever asked for its outcome; run it again")
+
+    async def filled(
+        self, schema: Schema, writes: Sequence[LogicalWrite], unique: bytes, created_ts: int
+    ) -> Sequence[LogicalWrite]:
+        """As :meth:`fill`, and others are served meanwhile."""
+        return await aside(len(writes), lambda: self.fill(schema, writes, unique, created_ts))
 
     def fill(
         self, schema: Schema, writes: Sequence[LogicalWrite], unique: bytes, created_ts: int
@@ -200,7 +207,7 @@ class Committer:
         That they are new and that their parents are there is tested by the commit. Raises as :meth:`carry_out`, and
         _LookAtRows where such a test fails: the next attempt looks at the rows and says which it is.
         """
-        planned = plan_rows(leased.schema, writes.batch, request.unique)
+        planned = await aside(len(writes), lambda: plan_rows(leased.schema, writes.batch, request.unique))
         if planned is None:
             return None
         tx = self._transaction(leased.schema, request, attempt)
@@ -285,7 +292,7 @@ class Committer:
         single = None if request.read_set else single_write(leased.schema, filled)
         if single is not None:
             return await foresee_single(single, self._together, request.unique)
-        planner = self._planner(leased.schema, filled)
+        planner = await aside(len(filled), lambda: self._planner(leased.schema, filled))
         return await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
 
     def _planner(self, schema: Schema, filled: Sequence[LogicalWrite]) -> WritePlanner:
@@ -303,15 +310,16 @@ class Committer:
         timeout_s: float,
     ) -> Committed:
         """Lock, validate, plan and commit in the storage transaction ``tx``, which pessimistic ones bring with them."""
-        schema = leased.schema
-        planner = self._planner(schema, filled)
+        schema, rows = leased.schema, len(filled)
+        planner = await aside(rows, lambda: self._planner(schema, filled))
         seen: dict[bytes, Version | None] = {}
-        wanted = planner.needs()
+        wanted = await aside(rows, planner.needs)
         await self._read(tx, planner, wanted, {entry.key for entry in read_set}, seen, timeout_s)
-        validate(schema, read_set, read_ts, seen.get)
-        while wanted := planner.needs():
+        await aside(len(read_set), lambda: validate(schema, read_set, read_ts, seen.get))
+        while wanted := await aside(rows, planner.needs):
             await self._read(tx, planner, wanted, set(), seen, timeout_s)
-        return await self.carry_out(tx, leased, planner.plan(unique), timeout_s)
+        plan = await aside(rows, lambda: planner.plan(unique))
+        return await self.carry_out(tx, leased, plan, timeout_s)
 
     async def carry_out(self, tx: Transaction, leased: Leased, plan: Plan, timeout_s: float) -> Committed:
         """Commit a plan, under the lease of the schema that it was made for. Raises as :meth:`commit`, and FENCED."""
@@ -321,9 +329,13 @@ class Committer:
     @staticmethod
     async def _send(tx: Transaction, leased: Leased, writes: Sequence[Write], timeout_s: float) -> int:
         """Commit ``writes`` with what the transaction has, and return the commit timestamp."""
-        for write in writes:
-            tx.write(write.key, write.value, key_offset=write.key_offset, value_offsets=write.value_offsets)
-        _check_size(tx.size)
+
+        def take() -> None:
+            for write in writes:
+                tx.write(write.key, write.value, key_offset=write.key_offset, value_offsets=write.value_offsets)
+            _check_size(tx.size)
+
+        await aside(len(writes), take)
         return await tx.commit(deadline=leased.deadline(), timeout_s=timeout_s)
 
     async def _read(

@@ -164,7 +164,7 @@ class PessimisticTransactions:
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
                 allow_commit(leased.schema, caller, writes)
-                filled = self._committer.fill(leased.schema, writes, item.unique, item.created_ts)
+                filled = await self._committer.filled(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
         except BaseException as error:
             await item.tx.rollback()

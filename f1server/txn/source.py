@@ -4,11 +4,13 @@ Few rows by key come through ordinary reads, many through bulk scans in the stor
 the two serves a scan changes nothing but speed: both give the rows as of one timestamp, own writes laid over.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from f1common.aside import MANY_ROWS
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import Column, ColumnType, Index, Kind, Schema, Table
 from f1server.history.reading import history_shape, read_batch
@@ -253,22 +255,24 @@ class StorageSource:
         fields = _Fields(reader.schema, scan.table)
         async for batch in found:
             if keys_needed:
-                batch = self._look_at(scan, batch, len(wanted.columns), own.hides if hide else None)
+                batch = await self._look_at(scan, batch, len(wanted.columns), own.hides if hide else None)
             arrays = [fields.extracted(w, batch.column(wanted.place[w.column_id])) for w in scan.columns]
             yield _named(arrays, batch.num_rows)
         if hide:
             rows = [row for key, row in own.rows(scan.table) if _within(key, spans)]
             yield self._batch(scan, rows)
 
-    def _look_at(
+    async def _look_at(
         self, scan: TableScan, batch: pa.RecordBatch, columns: int, hides: Callable[[bytes], bool] | None
     ) -> pa.RecordBatch:
         """Note the rows of a batch in the read set, and leave out those that the transaction wrote itself."""
         keys = batch.column(columns).to_pylist()
         if scan.with_locks:
             ids = _column_ids(scan)
-            for key, ts in zip(keys, batch.column(columns + 1).to_pylist(), strict=True):
+            for position, (key, ts) in enumerate(zip(keys, batch.column(columns + 1).to_pylist(), strict=True), 1):
                 self._reader.note_lock(scan.table, key, ts, ids)
+                if not position % MANY_ROWS:
+                    await asyncio.sleep(0)  # others are served; not on a thread, for two scans may note one row
         if hides is None:
             return batch
         mask = pa.array([not hides(key) for key in keys], pa.bool_())

@@ -11,6 +11,7 @@ Whoever loses such a race begins again with locks, and for a while most commits 
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from f1common.aside import aside
 from f1common.errors import F1Error
 from f1server.catalog.leases import Leased
 from f1server.rows.planner import Plan, WritePlanner
@@ -106,7 +107,8 @@ async def foresee(
     try:
         seen: dict[bytes, Version | None] = {}
         validated = {entry.key for entry in read_set}
-        wanted = planner.needs()
+        rows = planner.rows
+        wanted = await aside(rows, planner.needs)
         seen.update(dict.fromkeys((wanted.rows & planner.insertions()) - validated))
         planner.give(seen)
         while wanted or validated:
@@ -119,10 +121,10 @@ async def foresee(
             seen.update(found)
             planner.give(found)
             if validated:
-                validate(leased.schema, read_set, read_ts, seen.get)
+                await aside(len(read_set), lambda: validate(leased.schema, read_set, read_ts, seen.get))
                 validated = set()
-            wanted = planner.needs()
-        plan = planner.plan(unique)
+            wanted = await aside(rows, planner.needs)
+        plan = await aside(rows, lambda: planner.plan(unique))
         return Foreseen(plan, _expected(seen)) if plan.writes else None
     except Conflict:
         raise

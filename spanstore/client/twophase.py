@@ -9,13 +9,15 @@ If this process dies in between, the participants ask the coordinator themselves
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from f1common.aside import MANY_ROWS, aside
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
-from spanstore.client.router import Router, Sent
+from spanstore.client.router import Router, Sent, made
 from spanstore.client.values import (
     CommitId,
     Decision,
@@ -133,7 +135,7 @@ async def commit(router: Router, plan: Plan, timeout_s: float, spawn: Spawn) -> 
         return pb.Request(commit=pb.Commit(work=plan.work(plan.coordinator, packed=packed), participants=prepared))
 
     try:
-        response = await _send_work(router, plan.coordinator, request, timeout_s, sent)
+        response = await _send_work(router, plan, plan.coordinator, request, timeout_s, sent)
         ts = int(response.commit.ts)
     except F1Error as error:
         decision = Decision(False, 0)
@@ -166,7 +168,7 @@ async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s:
             work = plan.work(group, packed=packed)
             return pb.Request(prepare=pb.Prepare(work=work, coordinator_group=plan.coordinator))
 
-        response = await _send_work(router, group, request, timeout_s, Sent())
+        response = await _send_work(router, plan, group, request, timeout_s, Sent())
         return pb.PreparedIn(group=group, prepare_ts=response.prepare.prepare_ts)
 
     tasks = [asyncio.create_task(prepare(group), name=f"prepare in group {group}") for group in groups]
@@ -185,17 +187,34 @@ async def _prepare_all(router: Router, plan: Plan, groups: list[int], timeout_s:
 
 
 async def _send_work(
-    router: Router, group: int, request: Callable[[bool], pb.Request], timeout_s: float, sent: Sent
+    router: Router, plan: Plan, group: int, request: Callable[[bool], pb.Request], timeout_s: float, sent: Sent
 ) -> pb.Response:
     """Send a share, packed unless a server was met that knows not how: it has refused it, and done nothing."""
     packed = router.packs()
     try:
-        return await router.send(group, lambda: request(packed), timeout_s, sent=sent)
+        return await router.send(group, await _maker(plan, group, request, packed), timeout_s, sent=sent)
     except F1Error as error:
         if not packed or error.code is not Code.INVALID_ARGUMENT or "unknown kind" not in error.message:
             raise
     router.pack_later()
-    return await router.send(group, lambda: request(False), timeout_s, sent=sent)
+    return await router.send(group, await _maker(plan, group, request, False), timeout_s, sent=sent)
+
+
+async def _maker(
+    plan: Plan, group: int, request: Callable[[bool], pb.Request], packed: bool
+) -> Callable[[], pb.Request]:
+    """Return what makes a message for each copy; one of many rows is made once, beside what else there is to do."""
+    rows = len(share.writes) if (share := plan.shares.get(group)) is not None else 0
+    if rows < MANY_ROWS:
+        return lambda: request(packed)
+    whole = await aside(rows, lambda: made(lambda: request(packed)))
+    return partial(_copy, whole)
+
+
+def _copy(message: pb.Request) -> pb.Request:
+    copied = pb.Request()
+    copied.CopyFrom(message)
+    return copied
 
 
 async def _resolve(router: Router, plan: Plan, cause: F1Error) -> Decision:

@@ -203,7 +203,9 @@ def test_processor_time_is_that_of_children_too(monkeypatch: pytest.MonkeyPatch)
         cluster = LocalCluster(Path(folder))
         with subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE, start_new_session=True) as parent:
             try:
-                monkeypatch.setattr(cluster, "servers", lambda: [{"kind": "slave", "pid": parent.pid}])
+                listed = {"kind": "slave", "pid": parent.pid, "address": "127.0.0.1:1"}
+                monkeypatch.setattr(cluster, "servers", lambda: [listed])
+                cluster.find_hosts()
                 assert parent.stdout is not None
                 parent.stdout.readline()
                 assert cluster.cpu_s()["slave"] >= 0.35
