@@ -425,16 +425,15 @@ class LockTable:
         return Acquired(wounded, dropped, granted)
 
     def _take(self, state: _Txn, wanted: list[tuple[Span, LockMode]]) -> None:
+        self._held.add_all(state.txn, wanted)
         for span, mode in wanted:
-            self._held.add(span, state.txn, mode)
             state.locks[span] = state.locks.get(span, 0) | mode
 
     def _enqueue(self, state: _Txn, request: _Request) -> None:
         check(request.token not in self._requests, "a token names one waiting request")
         self._requests[request.token] = request
         state.requests.append(request)
-        for span, mode in request.wanted:
-            self._wanted.add(span, request, mode)
+        self._wanted.add_all(request, request.wanted)
         for blocker in request.blockers:
             self._txns[blocker].waited_by[request] = None
 

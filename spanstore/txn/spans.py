@@ -8,12 +8,16 @@ is some thousands of spans, where moving the tail of a list costs less than the 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from f1common.errors import Code, F1Error
 
 _Owner = TypeVar("_Owner")
+
+MANY = 64
+"""So many ranges of one owner are added or removed in one pass over all borders: one by one, each moves the list's
+tail, which is quadratic for a transaction on many thousands of rows."""
 
 _KEEP_SORTED_FOR = 4096
 """Changes of single keys without any range in between after which keeping them sorted does not pay."""
@@ -66,11 +70,29 @@ class SpanIndex(Generic[_Owner]):
         else:
             owners[owner] = owners.get(owner, 0) | bits
 
-    def remove(self, owner: _Owner, spans: Iterable[Span]) -> None:
+    def add_all(self, owner: _Owner, wanted: Sequence[tuple[Span, int]]) -> None:
+        """Mark many spans of one owner: (span, bits)."""
+        ranges = [item for item in wanted if item[0].end is not None]
+        if len(ranges) < MANY:
+            for span, bits in wanted:
+                self.add(span, owner, bits)
+            return
+        for span, bits in wanted:
+            if span.end is None:
+                self.add(span, owner, bits)
+        self._add_ranges(owner, [(start, end, bits) for (start, end), bits in ranges if end is not None])
+
+    def remove(self, owner: _Owner, spans: Collection[Span]) -> None:
         """Remove all marks of ``owner``, which are on ``spans``."""
+        many = len(spans) >= MANY and sum(1 for span in spans if span.end is not None) >= MANY
+        if many:
+            self._remove_ranges(owner)
+        if len(spans) > _KEEP_SORTED_FOR:
+            self._keys = None
         for start, end in spans:
             if end is not None:
-                self._remove_range(start, end, owner)
+                if not many:
+                    self._remove_range(start, end, owner)
                 continue
             owners = self._points[start]
             del owners[owner]
@@ -139,6 +161,35 @@ class SpanIndex(Generic[_Owner]):
         for at in self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, end)]:
             owners = self._segments[at]
             owners[owner] = owners.get(owner, 0) | bits
+
+    def _add_ranges(self, owner: _Owner, ranges: Sequence[tuple[bytes, bytes, int]]) -> None:
+        fresh = {border for start, end, _ in ranges for border in (start, end)} - self._segments.keys()
+        if fresh:
+            self._borders = sorted((*self._borders, *sorted(fresh)))
+            before: dict[_Owner, int] = {}
+            for at in self._borders:
+                if at in fresh:
+                    before = self._segments[at] = dict(before)
+                else:
+                    before = self._segments[at]
+        for start, end, bits in ranges:
+            for at in self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, end)]:
+                owners = self._segments[at]
+                owners[owner] = owners.get(owner, 0) | bits
+
+    def _remove_ranges(self, owner: _Owner) -> None:
+        """Remove the owner from all segments, and every border that no longer separates anything."""
+        before: dict[_Owner, int] = {}
+        kept = []
+        for at in self._borders:
+            owners = self._segments[at]
+            owners.pop(owner, None)
+            if owners == before:
+                del self._segments[at]
+            else:
+                before = owners
+                kept.append(at)
+        self._borders = kept
 
     def _remove_range(self, start: bytes, end: bytes, owner: _Owner) -> None:
         first, last = bisect_left(self._borders, start), bisect_right(self._borders, end)

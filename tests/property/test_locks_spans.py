@@ -1,5 +1,7 @@
 """The span index against an oracle that enumerates points and the gaps between them."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,24 +23,34 @@ def places(span: Span) -> frozenset[float]:
 points = st.sampled_from(KEYS).map(Span)
 ranges = st.lists(st.sampled_from(KEYS), min_size=2, max_size=2, unique=True).map(lambda ends: Span(*sorted(ends)))
 any_span = st.one_of(points, ranges)
+bits_of = st.sampled_from([1, 2, 4])
 step = st.one_of(
+    st.tuples(
+        st.just("add all"),
+        st.lists(st.tuples(any_span, bits_of), max_size=8),
+        st.sampled_from(OWNERS),
+        st.just(0),
+    ),
     st.tuples(st.just("add"), any_span, st.sampled_from(OWNERS), st.sampled_from([1, 2, 4])),
     st.tuples(st.just("remove"), any_span, st.sampled_from(OWNERS), st.just(0)),
     st.tuples(st.just("ask"), any_span, st.sampled_from(OWNERS), st.sampled_from([1, 2, 4, 3, 6])),
 )
 
 
-@given(st.lists(step, max_size=60), st.sampled_from([1, 4096]))
-def test_index_agrees_with_enumeration(steps: list[tuple[str, Span, str, int]], keep_sorted_for: int) -> None:
-    usual = spans._KEEP_SORTED_FOR
-    spans._KEEP_SORTED_FOR = keep_sorted_for
+Step = tuple[str, Any, str, int]
+
+
+@given(st.lists(step, max_size=60), st.sampled_from([1, 4096]), st.sampled_from([1, 3, 64]))
+def test_index_agrees_with_enumeration(steps: list[Step], keep_sorted_for: int, many: int) -> None:
+    usual = spans._KEEP_SORTED_FOR, spans.MANY
+    spans._KEEP_SORTED_FOR, spans.MANY = keep_sorted_for, many
     try:
         run(steps)
     finally:
-        spans._KEEP_SORTED_FOR = usual
+        spans._KEEP_SORTED_FOR, spans.MANY = usual
 
 
-def run(steps: list[tuple[str, Span, str, int]]) -> None:
+def run(steps: list[Step]) -> None:
     index: SpanIndex[str] = SpanIndex()
     model: dict[str, list[tuple[Span, int]]] = {owner: [] for owner in OWNERS}
     for what, span, owner, bits in steps:
@@ -46,6 +58,9 @@ def run(steps: list[tuple[str, Span, str, int]]) -> None:
             case "add":
                 index.add(span, owner, bits)
                 model[owner].append((span, bits))
+            case "add all":
+                index.add_all(owner, span)
+                model[owner] += span
             case "remove":
                 index.remove(owner, dict.fromkeys(held for held, _ in model[owner]))
                 model[owner] = []
@@ -84,3 +99,14 @@ def test_short_ranges_inside_a_long_one_leave_no_borders() -> None:
         index.add(span, "short", 1)
         index.remove("short", [span])
     assert index._borders == [b"a", b"z"]
+
+
+def test_many_ranges_of_one_transaction_leave_no_borders() -> None:
+    index: SpanIndex[str] = SpanIndex()
+    index.add(Span(b"a", b"z"), "long", 1)
+    many = [(Span(b"k%05d" % number, b"k%05d~" % number), 1) for number in range(spans.MANY * 3)]
+    index.add_all("many", many)
+    assert len(index._borders) == 2 + 2 * len(many)
+    index.remove("many", dict(many))
+    assert index._borders == [b"a", b"z"]
+    assert index.overlapping(Span(b"k00001")) == [{"long": 1}]
