@@ -69,7 +69,9 @@ def _filled(write: LogicalWrite, table: Table, row: Row) -> LogicalWrite:
     rest = {i: v for i, v in row.items() if i not in table.key_column_ids}
     if write.kind is WriteKind.UPSERT:
         return replace(write, key={**write.key, **keys}, defaults={**write.defaults, **rest})
-    return replace(write, key={**write.key, **keys}, columns={**write.columns, **rest})
+    # What nobody gave is marked: it may be dropped before the transaction commits.
+    defaults = {**write.defaults, **rest}
+    return replace(write, key={**write.key, **keys}, columns={**write.columns, **rest}, defaults=defaults)
 
 
 def _generated(column: Column, unique: bytes) -> Value:

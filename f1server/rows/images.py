@@ -71,8 +71,9 @@ def prepare(schema: Schema, write: LogicalWrite) -> Prepared:
     table = schema.table(write.table)
     where = layout(schema, table)
     key_row = coerce_row(schema, table, write.key)
-    columns = coerce_row(schema, table, write.columns)
-    defaults = coerce_row(schema, table, write.defaults) if write.defaults else {}
+    gone = _gone_defaults(table, write)
+    columns = coerce_row(schema, table, _without(write.columns, gone))
+    defaults = coerce_row(schema, table, _without(write.defaults, gone)) if write.defaults else {}
     inserts = write.kind is not WriteKind.UPDATE
     if inserts:
         key_row = {**{i: columns[i] for i in table.key_column_ids if i in columns}, **key_row}
@@ -89,6 +90,16 @@ def prepare(schema: Schema, write: LogicalWrite) -> Prepared:
     rest = {i: v for i, v in columns.items() if i not in table.key_column_ids}
     _check_columns(schema, table, write.kind, rest)
     return Prepared(write, table, where.canonical(key_values), key, rest, defaults, moved_to)
+
+
+def _gone_defaults(table: Table, write: LogicalWrite) -> set[int]:
+    """Return the columns that got their defaults, since nobody gave a value, and have been dropped meanwhile."""
+    known = table.by_id
+    return {i for i in write.defaults if i not in known or known[i].state < ElementState.WRITE_ONLY}
+
+
+def _without(values: Mapping[int, Value], gone: set[int]) -> Mapping[int, Value]:
+    return {i: v for i, v in values.items() if i not in gone} if gone else values
 
 
 def _key_values(table: Table, row: Row) -> tuple[Value, ...]:

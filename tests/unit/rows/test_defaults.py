@@ -11,9 +11,11 @@ from f1common.encoding.values import Timestamp
 from f1common.errors import F1Error
 from f1server.catalog.schema import Column, ElementState, Kind, Schema, Table
 from f1server.rows.defaults import fill_defaults, literal_value
+from f1server.rows.images import prepare
 from f1server.rows.planner import WritePlanner
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
+from f1server.wire import write_to_pb, writes_from_pb
 from tests.unit.rows.schemas import CUSTOMER, SCHEMA, changed, kind
 
 INSERT, UPDATE, UPSERT = WriteKind.INSERT, WriteKind.UPDATE, WriteKind.UPSERT
@@ -93,6 +95,22 @@ def test_a_column_that_nobody_may_write_gets_no_default() -> None:
             [LogicalWrite(INSERT, "Customer", {11: 1})], changed(SCHEMA, replace(CUSTOMER, columns=columns))
         )
         assert write.columns == expected
+
+
+@pytest.mark.parametrize("verb", [INSERT, UPSERT])
+@pytest.mark.parametrize("state", [ElementState.DELETE_ONLY, None])
+def test_a_default_of_a_column_that_is_dropped_before_the_commit_is_left_out(
+    verb: WriteKind, state: ElementState | None
+) -> None:
+    (write,) = fill([LogicalWrite(verb, "Customer", {11: 1}, {14: None})])
+    dropping = tuple(replace(c, state=state) if c.id == 15 and state else c for c in CUSTOMER.columns)
+    columns = tuple(c for c in dropping if state or c.id != 15)
+    schema = changed(SCHEMA, replace(CUSTOMER, columns=columns))
+    (sent,) = writes_from_pb([write_to_pb(write)])
+    prepared = prepare(schema, sent)
+    assert 15 not in {**prepared.defaults, **prepared.columns}
+    with pytest.raises(F1Error, match="NOT_FOUND"):  # a value that was given is not lost silently
+        prepare(schema, LogicalWrite(verb, "Customer", {11: 1}, {15: 7}))
 
 
 def test_a_default_that_is_no_value_of_its_column_names_it() -> None:
