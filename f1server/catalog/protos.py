@@ -1,11 +1,10 @@
 """What the schema compiler asks of the message types of proto columns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
 from f1common.encoding.proto import ProtoRegistry, compile_protos
 from f1common.errors import Code, F1Error
@@ -79,45 +78,65 @@ def incompatibilities(old_set: bytes, new_set: bytes, used: Sequence[str]) -> li
     """Say why values of the message types ``used``, written under the old descriptors, would be read differently.
 
     Adding fields, messages and enum values is compatible; removing, renumbering, renaming and retyping is not, in the
-    messages used and in those that they contain.
+    messages used and in those that they contain. Nor is another presence: what is not set reads as NULL or as a value.
     """
-    old, new = _messages(old_set), _messages(new_set)
+    old, new = _registry(old_set), _registry(new_set)
     reasons: list[str] = []
     seen: set[str] = set()
     todo = sorted(used)
     while todo:
         name = todo.pop(0)
-        if name in seen or name not in old:
+        if name in seen or name not in old.message_names:
             continue
         seen.add(name)
-        if name not in new:
+        if name not in new.message_names:
             reasons.append(f"the message type {name} is gone")
             continue
-        after = {f.number: f for f in new[name].field}
-        for field in sorted(old[name].field, key=lambda f: f.number):
-            other = after.get(field.number)
-            if other is None or other.name != field.name:
-                reasons.append(f"the field {name}.{field.name} = {field.number} is gone")
-            elif (other.type, other.label, other.type_name) != (field.type, field.label, field.type_name):
-                reasons.append(f"the field {name}.{field.name} has another type")
-            if field.type_name:
-                todo.append(field.type_name.removeprefix("."))
+        before: Any = old.message_class(name).DESCRIPTOR
+        after: Any = new.message_class(name).DESCRIPTOR
+        for number, field in sorted(before.fields_by_number.items()):
+            reasons += _field_reasons(field, after.fields_by_number.get(number), set(before.fields_by_number))
+            if field.message_type is not None:
+                todo.append(field.message_type.full_name)
+            if field.enum_type is not None and field.enum_type.full_name not in seen:
+                seen.add(field.enum_type.full_name)
+                reasons += _enum_reasons(field.enum_type.full_name, old, new)
     return reasons
 
 
-def _messages(descriptor_set: bytes) -> dict[str, DescriptorProto]:
-    found: dict[str, DescriptorProto] = {}
+def _field_reasons(field: FieldDescriptor, other: FieldDescriptor | None, known: set[int]) -> Iterator[str]:
+    """Say why a field would be read differently; ``known`` are the numbers of all that its message had."""
+    if other is None or other.name != field.name:
+        yield f"the field {field.full_name} = {field.number} is gone"
+    elif _shape(other) != _shape(field):
+        yield f"the field {field.full_name} has another type"
+    elif other.has_presence != field.has_presence:
+        without, with_it = "its default", "NULL"
+        now, then = (with_it, without) if field.has_presence else (without, with_it)
+        yield f"the field {field.full_name} would read as {then} where it is not set, and reads as {now}"
+    elif _alternatives(other) & known != _alternatives(field):
+        yield f"the field {field.full_name} would have other alternatives"
 
-    def visit(prefix: str, message: DescriptorProto) -> None:
-        name = prefix + message.name
-        found[name] = message
-        for nested in message.nested_type:
-            visit(name + ".", nested)
 
-    for file in FileDescriptorSet.FromString(descriptor_set).file:
-        for message in file.message_type:
-            visit(f"{file.package}." if file.package else "", message)
-    return found
+def _shape(field: FieldDescriptor) -> tuple[int, bool, bool, str]:
+    named = field.message_type or field.enum_type
+    return field.type, field.is_repeated, field.is_required, named.full_name if named is not None else ""
+
+
+def _alternatives(field: FieldDescriptor) -> set[int]:
+    oneof = field.containing_oneof
+    return {field.number} if oneof is None else {alternative.number for alternative in oneof.fields}
+
+
+def _enum_reasons(enum: str, old: ProtoRegistry, new: ProtoRegistry) -> Iterator[str]:
+    """Values are read as their names, which indexes hold and checks compare."""
+    try:
+        names = new.enum_names(enum)
+    except F1Error:
+        return  # then the field has another type
+    for number, name in old.enum_names(enum).items():
+        if names.get(number) != name:
+            yield f"the value {name} = {number} of the enum {enum} is gone"
 
 
 def used_messages(schema: Schema) -> list[str]:

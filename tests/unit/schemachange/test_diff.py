@@ -13,6 +13,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.adopt import adopt_ids
 from f1server.catalog.compile import compile_sources
 from f1server.catalog.ddl import parse_ddl
+from f1server.catalog.protos import compile_files, incompatibilities
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import ElementState, Schema
 from f1server.schemachange.steps import edits
@@ -357,6 +358,15 @@ def test_protos_may_grow():
         ("uint64 big = 6;", "string big = 6;", "the field adwords.CustomerInfo.big has another type"),
         ("repeated int64 ids", "int64 ids", "the field adwords.CustomerInfo.ids has another type"),
         ("{ string name = 1;", "{ bytes name = 1;", "the field adwords.Feature.name has another type"),
+        (
+            "uint64 big = 6;",
+            "optional uint64 big = 6;",
+            "adwords.CustomerInfo.big would read as NULL where it is not set",
+        ),
+        ("uint64 big = 6;", "oneof o { uint64 big = 6; }", "adwords.CustomerInfo.big would read as NULL where"),
+        ("BUYER = 1;", "", "the value BUYER = 1 of the enum adwords.Kind is gone"),
+        ("BUYER = 1;", "CLIENT = 1;", "the value BUYER = 1 of the enum adwords.Kind is gone"),
+        ("UNKNOWN = 0; BUYER = 1;", "UNKNOWN = 0; BUYER = 2;", "the value BUYER = 1 of the enum adwords.Kind is gone"),
     ],
 )
 def test_protos_in_use_change_compatibly(old, new, reason):
@@ -365,6 +375,28 @@ def test_protos_in_use_change_compatibly(old, new, reason):
     with pytest.raises(F1Error) as caught:
         plan_steps(ADS, wanted)
     assert reason in caught.value.message
+
+
+ALONE = "optional int64 a = 1; optional int64 b = 2;"
+TOGETHER = "oneof o { int64 a = 1; int64 b = 2; }"
+OTHERS = [f"the field M.{name} would have other alternatives" for name in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reasons"),
+    [
+        (ALONE, TOGETHER, OTHERS),
+        (TOGETHER, ALONE, OTHERS),
+        (ALONE, "oneof o { int64 a = 1; } optional int64 b = 2;", []),
+        (TOGETHER, "oneof o { int64 a = 1; int64 b = 2; int64 c = 3; }", []),
+    ],
+)
+def test_alternatives_stay_alternatives(old, new, reasons):
+    """Of several that are in the bytes the last one counts, if they are alternatives."""
+    before, after = (
+        compile_files([("m.proto", f'syntax = "proto3"; message M {{ {fields} }}')]) for fields in (old, new)
+    )
+    assert incompatibilities(before, after, ["M"]) == reasons
 
 
 def test_steps_apply_to_what_others_did_meanwhile():
