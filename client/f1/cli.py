@@ -60,7 +60,8 @@ def build(points: Iterable[EntryPoint], arguments: Sequence[str]) -> typer.Typer
     """Return the application with the command that ``arguments`` name, or with all if they name none (help, typos)."""
     known = {point.name: point for point in points}
     named = next((word for word in arguments if not word.startswith("-")), "")
-    app = typer.Typer(name="f1", no_args_is_help=True, pretty_exceptions_enable=False)
+    # Not "rich", which takes "[default: ...]" in help texts for a style, and leaves it out.
+    app = typer.Typer(name="f1", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     app.callback()(_root)
     for name in [named] if named in known else sorted(known):
         command = _load(known[name])

@@ -20,7 +20,12 @@ def _group() -> None:
 
 
 @app.command()
-def pour(cups: int, sugar: Annotated[int, typer.Option()] = 0) -> None:
+def pour(
+    cups: int,
+    sugar: Annotated[
+        int, typer.Option(help="Lumps. [default: $F1_SUGAR, else none]", show_default=False, metavar="N")
+    ] = 0,
+) -> None:
     """Pour tea."""
     if cups > 10:
         raise F1Error(Code.OUT_OF_RANGE, "the pot holds\nten cups")
@@ -54,6 +59,11 @@ def f1(*arguments: str) -> int:
 def test_a_command_of_a_group_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert f1("tea", "pour", "2", "--sugar", "1") == 0
     assert capsys.readouterr().out == "2 cups, 1 sugar\n"
+
+
+def test_help_shows_what_is_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert f1("tea", "pour", "--help") == 0
+    assert "Lumps. [default: $F1_SUGAR, else none]" in capsys.readouterr().out
 
 
 def test_an_error_is_code_and_message_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
