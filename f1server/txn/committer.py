@@ -99,8 +99,8 @@ class Committer:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         backoff = Backoff(2, 100, 1.7, self._rng)
-        filled: Sequence[LogicalWrite] | None = None
-        version = 0
+        filled: Sequence[LogicalWrite] = ()
+        version = filled_for = 0
         by_columns = request.writes if isinstance(request.writes, RowWrites) else None
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
@@ -114,8 +114,11 @@ class Committer:
                             done := await self._by_columns(leased, request, by_columns, attempt, timeout_s)
                         ) is not None:
                             return done
-                    if filled is None:
-                        filled = await self.filled(leased.schema, request.writes, request.unique, request.created_ts)
+                    if filled_for != version:
+                        # What is filled in stays. A column that has come since may have a default as well.
+                        writes = filled or request.writes
+                        filled = await self.filled(leased.schema, writes, request.unique, request.created_ts)
+                        filled_for = version
                     return await self._attempt(leased, request, filled, attempt, max(0.1, end - loop.time()))
             except Conflict:
                 raise

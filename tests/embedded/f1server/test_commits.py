@@ -187,6 +187,32 @@ def test_a_server_that_was_frozen_past_its_lease_commits_under_the_new_schema() 
     with_database(body, R)
 
 
+@pytest.mark.parametrize("kind", ["INSERT", "UPSERT"])
+@pytest.mark.parametrize("column", ["D INT64 DEFAULT 5", "D INT64 NOT NULL DEFAULT 5"])
+def test_a_commit_that_is_planned_again_takes_the_defaults_of_new_columns(column: str, kind: str) -> None:
+    """Its defaults were filled in before there was the column; the rows that were there have been filled meanwhile."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(3)])
+        clerk = Committing(db)
+        holder = await db.at(1, autocommit=False)
+        await holder.begin("pessimistic")
+        await holder.execute("SELECT * FROM R WHERE A = 9 FOR UPDATE")
+        late = asyncio.create_task(clerk.send(clerk.commit(await clerk.write("R", {"A": 9, "V": 7}, kind))))
+        await asyncio.sleep(0.2)
+        assert not late.done()
+        db.world.pause("f1-a")
+        second = await db.at(1)
+        await second.execute(f"ALTER TABLE R ADD COLUMN {column}")
+        await holder.rollback()
+        await asyncio.sleep(0.2)
+        db.world.resume("f1-a")
+        assert await late
+        assert await db.rows("SELECT V, D FROM R WHERE A = 9") == [(7, 5)]
+
+    with_database(body, R)
+
+
 def test_many_clients_increment_one_row() -> None:
     """Retries inside the server and in the library: no update is lost and everybody gets through."""
 
