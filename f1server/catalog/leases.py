@@ -344,6 +344,8 @@ class SchemaLeases:
                 continue
             held.stored, held.lease_end, held.told_old = stored, row.ts + self._lease_us, old_version != 0
             held.rows[row.place] = row.ts
+            if held.told_old and held.old_work(self._clock.sample().tt.earliest) == (0, 0):
+                self.kick()  # what the row mentions ended while it was being written
             return held
         raise F1Error(Code.ABORTED, "the schema keeps changing")
 

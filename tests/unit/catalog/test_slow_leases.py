@@ -7,7 +7,7 @@ import pytest
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.catalog.places import PLACES
-from f1server.catalog.store import _LEASE_S
+from f1server.catalog.store import _LEASE_S, SchemaStore
 from tests.unit.catalog.test_leases import T, sim
 
 PATIENCE_S = 0.25
@@ -79,5 +79,37 @@ def test_a_clock_that_is_too_bad_for_a_lease_is_told():
         assert "the clock's bound is 900 ms, and f1server.schema_lease_ms 2000" in caught.value.message
         assert "set that to 4500 or more" in caught.value.message
         await cluster.server("b", bound_us=400_000).leases.current("default")
+
+    sim(main)
+
+
+def test_work_that_ends_while_the_row_that_mentions_it_is_written_is_told_of_at_once(monkeypatch):
+    """Otherwise changes wait for the next look at what is due, which is a tenth of a lease away."""
+    write = SchemaStore._write_lease_at
+    slow_s = 0.02
+
+    async def slowly(*args):
+        ts = await write(*args)
+        await asyncio.sleep(slow_s)
+        return ts
+
+    async def main(cluster):
+        a, b = cluster.server("a"), cluster.server("b")
+        working = b.leases.use("default")
+        await working.__aenter__()
+        change = asyncio.create_task(a.ddl(T))
+        while (await a.store.load("default")).schema.version < 2:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr(SchemaStore, "_write_lease_at", slowly)
+        telling = asyncio.create_task(b.leases.catch_up("default", 2))
+        while {row.server: row.version for row in await a.store.leases("default")}["b"] < 2:
+            await asyncio.sleep(0.001)
+        assert not telling.done()
+        await working.__aexit__(None, None, None)
+        await telling
+        await asyncio.sleep(2 * slow_s)
+        rows = {row.server: row for row in await a.store.leases("default")}
+        assert (rows["b"].version, rows["b"].old_version) == (2, 0)
+        await change
 
     sim(main)
