@@ -9,7 +9,6 @@ import asyncio
 import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from rich.table import Table
 
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
+from f1common.programs import exit_at_sigterm, run_with_us
 from spanstore.tools import etcdstore
 from spanstore.tools.load import (
     UNITS,
@@ -126,7 +126,7 @@ def kv(
     host: HostOption = None,
     directory: DirOption = None,
     clients: Annotated[str, typer.Option(help="Numbers of clients to measure with.")] = "1,16,64",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each measurement.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Length of each measurement.")] = 5.0,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
     peer: Annotated[bool, typer.Option(help="Measure etcd beside it, if it is installed.")] = True,
     processes: Annotated[int, typer.Option(min=1, max=64, help="Processes that make the load.")] = 1,
@@ -219,18 +219,19 @@ def parse_clients(text: str) -> tuple[int, ...]:
 @contextmanager
 def _temporary_cluster() -> Iterator[Target]:
     """Start a cluster as a user would, and remove it with all its data in the end."""
-    with tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
-        directory = str(Path(folder) / "cluster")
-        _cluster_command("up", "--dir", directory, "--port", "0", "--f1servers", "0")
+    with exit_at_sigterm(), tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
+        directory = Path(folder) / "cluster"
         try:
-            yield from_directory(Path(directory))
+            _cluster_command("up", "--dir", str(directory), "--port", "0", "--f1servers", "0")
+            yield from_directory(directory)
         finally:
-            _cluster_command("down", "--dir", directory)
+            if (directory / "cluster.json").exists():  # also of one that was not up yet
+                _cluster_command("down", "--dir", str(directory))
 
 
 def _cluster_command(*arguments: str) -> None:
     command = [sys.executable, "-P", "-m", "f1", "cluster", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    done = run_with_us(command)
     if done.returncode:
         raise F1Error(Code.UNAVAILABLE, f"`f1 cluster {arguments[0]}` failed: {done.stderr.strip()}")
 

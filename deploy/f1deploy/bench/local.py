@@ -2,11 +2,9 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from f1common.errors import Code, F1Error
+from f1common.programs import exit_at_sigterm, interrupted_with_us
+from f1deploy.directory import ClusterDirectory
 
 __all__ = ["LocalCluster", "cpu_of_trees", "local_cluster"]
 
@@ -36,9 +36,12 @@ class LocalCluster:
         """
         command = [sys.executable, "-P", "-m", "f1", *arguments]
         env = {**os.environ, "F1_HOST": self.hosts}
-        with subprocess.Popen(
-            command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        ) as process:
+        with (
+            subprocess.Popen(
+                command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            ) as process,
+            interrupted_with_us(process),
+        ):
             said = process.stdout.read() if process.stdout else ""
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -97,34 +100,19 @@ def _cpu_of_tree(pid: int, running: dict[int, tuple[int, float]]) -> float:
 
 
 @contextmanager
-def _exit_at_sigterm() -> Iterator[None]:
-    """Have SIGTERM raise SystemExit. Only the main thread may say so; elsewhere it stays what it was."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def local_cluster(*options: str) -> Iterator[LocalCluster]:
     """Start a cluster on free ports with further options of ``f1 cluster up``, and remove it with all its data.
 
     Without ``--orchestrator`` among them its services do not run: what is measured is to have the machine. A SIGTERM
     meanwhile ends the process as an exit would, so that nothing stays behind.
     """
-    with _exit_at_sigterm(), tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
+    with exit_at_sigterm(), tempfile.TemporaryDirectory(prefix="f1-bench-") as folder:
         made = LocalCluster(Path(folder))
-        made.cluster("up", "--port", "0", *(() if "--orchestrator" in options else ("--no-orchestrator",)), *options)
+        services = () if "--orchestrator" in options else ("--no-orchestrator",)
         try:
+            made.cluster("up", "--port", "0", *services, *options)
             made.find_hosts()
             yield made
         finally:
-            made.cluster("down")
+            if ClusterDirectory(made.folder / "cluster").exists():  # also of one that was not up yet
+                made.cluster("down")

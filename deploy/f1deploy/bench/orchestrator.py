@@ -58,7 +58,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def command(
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long each figure is measured.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="How long each figure is measured.")] = 10.0,
     clients: Annotated[list[int] | None, typer.Option(min=1, help="Clients at a time. [default: 1, 16, 64]")] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:

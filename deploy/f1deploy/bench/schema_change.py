@@ -96,9 +96,11 @@ class Build:
 
 def command(
     rows: Annotated[int, typer.Option(min=1_000, help="Rows of the table.")] = 1_000_000,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds without a change, before and again after.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=3600, help="Seconds without a change, before and again after.")
+    ] = 60.0,
     rate: Annotated[
-        float, typer.Option(min=0.0, help="Operations that arrive in a second; 0: half of the capacity.")
+        float, typer.Option(min=0.0, max=100_000, help="Operations that arrive in a second; 0: half of the capacity.")
     ] = 0.0,
     rounds: Annotated[int, typer.Option(min=1, max=20, help="Builds, each beside windows of its own.")] = 1,
     slaves: Annotated[int, typer.Option(min=0, max=16, help="Slaves of the cluster.")] = 2,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
-from f1deploy.bench.database import systems
+from f1deploy.bench.database import command, systems
 from f1deploy.bench.database.clients import ACCOUNTS, BATCH, ROWS, START_BALANCE, F1Client, item, line
 from f1deploy.bench.database.figures import Figure, Round, figure
 from f1deploy.bench.database.first import first_version
@@ -273,6 +273,18 @@ def test_transfers_must_move_money_and_lose_none(
     with pytest.raises(F1Error, match=wrong) as caught:
         systems.check_accounts("here")
     assert caught.value.code is Code.DATA_CORRUPTION
+
+
+@pytest.mark.parametrize("option", ["svg", "first"])
+def test_a_path_that_is_not_there_is_told_before_anything_is_measured(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(command, "running", lambda *arguments: started.append(arguments))
+    with pytest.raises(F1Error) as caught:
+        command.command(only="scan", **{option: tmp_path / "nowhere" / "x"})  # type: ignore[arg-type]
+    assert caught.value.code is Code.NOT_FOUND
+    assert not started
 
 
 def test_a_first_version_is_a_checkout(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import msgspec
 import typer
 import uvloop
 
+from f1common.errors import Code, F1Error
 from f1deploy.bench.database.figures import Figure
-from f1deploy.bench.database.first import first_version
+from f1deploy.bench.database.first import first_version, require_checkout
 from f1deploy.bench.database.lines import measure_lines
 from f1deploy.bench.database.plot import plot
 from f1deploy.bench.database.rounds import Rounds
@@ -38,11 +39,11 @@ class Report(msgspec.Struct, frozen=True):
 def command(
     only: Annotated[str, typer.Option(help=f"Some of {', '.join(NAMES)}. [default: all]", metavar="NAME,...")] = "",
     clients: Annotated[str, typer.Option(help="Numbers of clients that write and read rows.")] = "1,16,64,256",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each window.")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Length of each window.")] = 3.0,
     rounds: Annotated[int, typer.Option(min=1, help="Windows of each contestant.")] = 3,
     processes: Annotated[int, typer.Option(min=1, max=64, help="Processes that make the load, from 16 clients.")] = 4,
     f1servers: Annotated[int, typer.Option(min=1, max=16, help="SQL servers.")] = 2,
-    scale: Annotated[float, typer.Option(min=0.001, help="Scale of TPC-H for lineitem.")] = 0.01,
+    scale: Annotated[float, typer.Option(min=0.001, max=1000, help="Scale of TPC-H for lineitem.")] = 0.01,
     peer: Annotated[bool, typer.Option(help="Measure etcd and PostgreSQL beside it, if they are installed.")] = True,
     first: Annotated[
         Path | None, typer.Option("--first-version", help="A checkout of an early revision, for scans beside ours.")
@@ -52,6 +53,10 @@ def command(
 ) -> None:
     """Measure the database through its client beside etcd, PostgreSQL and DuckDB, on a cluster of its own."""
     names, counts = parse_names(only), parse_clients(clients)
+    if svg is not None and not svg.absolute().parent.is_dir():
+        raise F1Error(Code.NOT_FOUND, f"--svg takes a file in a folder that is there, not {svg}")
+    if first is not None:
+        require_checkout(first)
     with told("starting") as say:
         peers = _peers(names) if peer else frozenset()
         with running(peers, f1servers, say) as up, load_processes(processes) as pool:

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from f1common.errors import Code, F1Error
+from f1common.programs import run_with_us
 from f1deploy.bench.local import cpu_of_trees
+from f1deploy.directory import ClusterDirectory
 
-__all__ = ["FirstVersion", "first_version"]
+__all__ = ["FirstVersion", "first_version", "require_checkout"]
 
 _SOURCE_ROOTS = ("", "client", "deploy")
 
@@ -36,9 +38,7 @@ class FirstVersion:
     def f1(self, *arguments: str) -> str:
         """Run a command and return what it prints. Raises F1Error INTERNAL with what it says."""
         command = [sys.executable, "-P", "-m", "f1", *arguments]
-        done = subprocess.run(
-            command, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
+        done = run_with_us(command, cwd=self._folder, env=self._env)
         if done.returncode:
             raise F1Error(Code.INTERNAL, f"`f1 {' '.join(arguments)}` of {self.name} failed: {done.stderr.strip()}")
         return done.stdout
@@ -59,16 +59,22 @@ class FirstVersion:
         return found
 
 
+def require_checkout(folder: Path) -> None:
+    """Raise F1Error NOT_FOUND if a folder is no checkout of ours."""
+    if not (folder / "spanstore").is_dir() or not (folder / "client" / "f1").is_dir():
+        raise F1Error(Code.NOT_FOUND, f"{folder} is no checkout of f1db; make one with `git worktree add`")
+
+
 @contextmanager
 def first_version(checkout: Path) -> Iterator[FirstVersion]:
     """Start a cluster of the revision and remove it again. Raises F1Error NOT_FOUND if there is no such checkout."""
-    if not (checkout / "spanstore").is_dir() or not (checkout / "client" / "f1").is_dir():
-        raise F1Error(Code.NOT_FOUND, f"{checkout} is no checkout of f1db; make one with `git worktree add`")
+    require_checkout(checkout)
     with tempfile.TemporaryDirectory(prefix="f1-bench-first-") as folder:
         made = FirstVersion(checkout.resolve(), Path(folder))
-        made.f1("cluster", "up", "--port", "0", "--slaves", "0")
         try:
+            made.f1("cluster", "up", "--port", "0", "--slaves", "0")
             made.find_servers()
             yield made
         finally:
-            made.f1("cluster", "down")
+            if ClusterDirectory(Path(folder) / "f1-cluster").exists():  # also of one that was not up yet
+                made.f1("cluster", "down")

@@ -38,7 +38,7 @@ class Report(msgspec.Struct, frozen=True):
 
 def command(
     only: Annotated[str, typer.Option(help=f"Some of {', '.join(CURVES)}. [default: all]", metavar="NAME,...")] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each window.")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Length of each window.")] = 3.0,
     rounds: Annotated[int, typer.Option(min=1, help="Windows at each size.")] = 3,
     processes: Annotated[int, typer.Option(min=1, max=64, help="Processes that make the load, from 16 clients.")] = 4,
     most_rows: Annotated[int, typer.Option(min=100, max=10_000_000, help="Largest table of the rows.")] = 1_000_000,
