@@ -86,7 +86,7 @@ class SpanIndex(Generic[_Owner]):
         """Remove all marks of ``owner``, which are on ``spans``."""
         many = len(spans) >= MANY and sum(1 for span in spans if span.end is not None) >= MANY
         if many:
-            self._remove_ranges(owner)
+            self._remove_between(0, len(self._borders), owner)
         if len(spans) > _KEEP_SORTED_FOR:
             self._keys = None
         for start, end in spans:
@@ -158,47 +158,39 @@ class SpanIndex(Generic[_Owner]):
             if border not in self._segments:
                 self._segments[border] = dict(self._segment_at(border))
                 insort(self._borders, border)
-        for at in self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, end)]:
-            owners = self._segments[at]
-            owners[owner] = owners.get(owner, 0) | bits
+        self._mark(start, end, owner, bits)
 
     def _add_ranges(self, owner: _Owner, ranges: Sequence[tuple[bytes, bytes, int]]) -> None:
         fresh = {border for start, end, _ in ranges for border in (start, end)} - self._segments.keys()
         if fresh:
-            self._borders = sorted((*self._borders, *sorted(fresh)))
+            self._borders = sorted((*self._borders, *fresh))
             before: dict[_Owner, int] = {}
             for at in self._borders:
                 if at in fresh:
-                    before = self._segments[at] = dict(before)
-                else:
-                    before = self._segments[at]
+                    self._segments[at] = dict(before)
+                before = self._segments[at]
         for start, end, bits in ranges:
-            for at in self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, end)]:
-                owners = self._segments[at]
-                owners[owner] = owners.get(owner, 0) | bits
+            self._mark(start, end, owner, bits)
 
-    def _remove_ranges(self, owner: _Owner) -> None:
-        """Remove the owner from all segments, and every border that no longer separates anything."""
-        before: dict[_Owner, int] = {}
-        kept = []
-        for at in self._borders:
+    def _mark(self, start: bytes, end: bytes, owner: _Owner, bits: int) -> None:
+        """Mark a range whose borders are there."""
+        for at in self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, end)]:
             owners = self._segments[at]
-            owners.pop(owner, None)
-            if owners == before:
-                del self._segments[at]
-            else:
-                before = owners
-                kept.append(at)
-        self._borders = kept
+            owners[owner] = owners.get(owner, 0) | bits
 
     def _remove_range(self, start: bytes, end: bytes, owner: _Owner) -> None:
-        first, last = bisect_left(self._borders, start), bisect_right(self._borders, end)
-        # Borders that no longer separate anything go, or a long-held range would keep those of every short one in it.
+        self._remove_between(bisect_left(self._borders, start), bisect_right(self._borders, end), owner, but=end)
+
+    def _remove_between(self, first: int, last: int, owner: _Owner, *, but: bytes | None = None) -> None:
+        """Remove the owner from the segments of some borders, but not from that of ``but``.
+
+        Borders that no longer separate anything go, or a long-held range would keep those of every short one in it.
+        """
         before: dict[_Owner, int] = self._segments[self._borders[first - 1]] if first else {}
         kept = []
         for at in self._borders[first:last]:
             owners = self._segments[at]
-            if at != end:
+            if at != but:
                 owners.pop(owner, None)
             if owners == before:
                 del self._segments[at]
