@@ -45,6 +45,8 @@ FieldValue = None | bool | int | float | str | bytes | list[Any]
 """What a path yields; lists hold such values, or pairs of them for a map."""
 
 _Getter = Callable[[Any], FieldValue]
+_OfEnum = Callable[[EnumDescriptor], _Getter]
+"""Makes what reads the fields of an enum."""
 
 _PROJECTION_FILE = "f1_projection.proto"
 _PROJECTION_PACKAGE = "f1_projection"
@@ -172,13 +174,14 @@ class ProtoRegistry:
             raise F1Error(Code.INVALID_ARGUMENT, f"no text format of a {name}: {error}") from error
         return _serialise(message)
 
-    def projection(self, name: str, paths: Sequence[str]) -> "Projection":
+    def projection(self, name: str, paths: Sequence[str], *, named: bool = False) -> "Projection":
         """Return a reader of the fields at ``paths`` (``"a.b.c"``) of messages of type ``name``.
 
-        It may be kept and used for any number of messages. Raises F1Error NOT_FOUND for a type or field that does not
-        exist, INVALID_ARGUMENT for a path that leads through a map or a field without fields.
+        It may be kept and used for any number of messages. ``named``: enums have to hold numbers that have a name, so
+        that what is read stays true when later descriptors name more of them. Raises F1Error NOT_FOUND for a type or
+        field that does not exist, INVALID_ARGUMENT for a path that leads through a map or a field without fields.
         """
-        return Projection(self._descriptor(name), paths, self._files)
+        return Projection(self._descriptor(name), paths, self._files, named=named)
 
     def _descriptor(self, name: str) -> Descriptor:
         try:
@@ -193,7 +196,9 @@ class Projection:
 
     __slots__ = ("_class", "_getters", "_name", "paths")
 
-    def __init__(self, descriptor: Descriptor, paths: Sequence[str], files: Iterable[FileDescriptorProto]) -> None:
+    def __init__(
+        self, descriptor: Descriptor, paths: Sequence[str], files: Iterable[FileDescriptorProto], *, named: bool = False
+    ) -> None:
         self.paths = tuple(paths)
         self._name = descriptor.full_name
         tree: _Tree = {}
@@ -201,17 +206,21 @@ class Projection:
         for path in self.paths:
             fields = _resolve(descriptor, path)
             _plant(tree, [field.name for field in fields])
-            getters.append(_getter(fields))
+            getters.append(_getter(fields, _named if named else _enum_converter))
         self._getters = tuple(getters)
         file = FileDescriptorProto(name=_PROJECTION_FILE, package=_PROJECTION_PACKAGE, syntax="proto2")
         names = [known.name for known in files]
         file.dependency.extend(names)
-        root = _Builder(file).message(descriptor, tree)
+        root = _Builder(file, numbers=named).message(descriptor, tree)
         pool = _pool_of((*files, file))
         self._class = GetMessageClass(pool.FindMessageTypeByName(root.removeprefix(".")))
 
     def extract(self, data: bytes) -> tuple[FieldValue, ...]:
-        """Return the values at the paths, in their order. Raises F1Error DATA_CORRUPTION if ``data`` is no message."""
+        """Return the values at the paths, in their order.
+
+        Raises F1Error DATA_CORRUPTION if ``data`` is no message, FAILED_PRECONDITION for a number of an enum that has
+        no name and should have one.
+        """
         message = self._class()
         _parse(message, data, self._name)
         try:
@@ -223,8 +232,10 @@ class Projection:
 class _Builder:
     """Builds the message types of a projection, one for each place in the tree of paths."""
 
-    def __init__(self, file: FileDescriptorProto) -> None:
+    def __init__(self, file: FileDescriptorProto, *, numbers: bool = False) -> None:
+        """``numbers``: enums are read as numbers. As what it is, a closed one hides those that have no name."""
         self._file = file
+        self._numbers = numbers
 
     def message(self, descriptor: Descriptor, tree: _Tree) -> str:
         """Add a type with those fields of ``descriptor`` that are in ``tree``; return its name with a dot before."""
@@ -253,7 +264,9 @@ class _Builder:
         added = content.field.add(name=field.name, number=field.number)
         added.type = FieldDescriptorProto.Type.ValueType(field.type)
         added.label = FieldDescriptorProto.LABEL_REPEATED if field.is_repeated else FieldDescriptorProto.LABEL_OPTIONAL
-        if field.enum_type is not None:
+        if field.enum_type is not None and self._numbers:
+            added.type = FieldDescriptorProto.TYPE_INT32
+        elif field.enum_type is not None:
             added.type_name = "." + field.enum_type.full_name
         elif field.message_type is not None and _is_map(field):
             entry = content.nested_type.add()
@@ -297,13 +310,13 @@ def _plant(tree: _Tree, names: Sequence[str]) -> None:
     tree[names[-1]] = None
 
 
-def _getter(fields: Sequence[FieldDescriptor]) -> _Getter:
+def _getter(fields: Sequence[FieldDescriptor], of_enum: _OfEnum) -> _Getter:
     """Return the function that reads the path ``fields`` from a projected message."""
     field, rest = fields[0], fields[1:]
     name = field.name
-    convert = _getter(rest) if rest else _leaf_converter(field)
+    convert = _getter(rest, of_enum) if rest else _leaf_converter(field, of_enum)
     if field.message_type is not None and _is_map(field):
-        return _map_getter(name, field.message_type)
+        return _map_getter(name, field.message_type, of_enum)
     if field.is_repeated:
         return lambda message: [convert(item) for item in getattr(message, name)]
     if field.has_presence:
@@ -311,9 +324,9 @@ def _getter(fields: Sequence[FieldDescriptor]) -> _Getter:
     return lambda message: convert(getattr(message, name))
 
 
-def _map_getter(name: str, entry: Descriptor) -> _Getter:
-    convert_key = _leaf_converter(entry.fields_by_name["key"])
-    convert = _leaf_converter(entry.fields_by_name["value"])
+def _map_getter(name: str, entry: Descriptor, of_enum: _OfEnum) -> _Getter:
+    convert_key = _leaf_converter(entry.fields_by_name["key"], of_enum)
+    convert = _leaf_converter(entry.fields_by_name["value"], of_enum)
 
     def get(message: Any) -> FieldValue:
         pairs = [(convert_key(key), convert(value)) for key, value in getattr(message, name).items()]
@@ -322,9 +335,9 @@ def _map_getter(name: str, entry: Descriptor) -> _Getter:
     return get
 
 
-def _leaf_converter(field: FieldDescriptor) -> _Getter:
+def _leaf_converter(field: FieldDescriptor, of_enum: _OfEnum) -> _Getter:
     if field.enum_type is not None:
-        return _enum_converter(field.enum_type)
+        return of_enum(field.enum_type)
     if field.message_type is not None:
         return _serialise
     if field.type == FieldDescriptor.TYPE_STRING:
@@ -335,6 +348,22 @@ def _leaf_converter(field: FieldDescriptor) -> _Getter:
 def _enum_converter(enum: EnumDescriptor) -> _Getter:
     names = _names_by_number(enum)
     return lambda number: names.get(number) or str(number)
+
+
+def _named(enum: EnumDescriptor) -> _Getter:
+    names = _names_by_number(enum)
+
+    def convert(number: int) -> str:
+        try:
+            return names[number]
+        except KeyError:
+            text = f"{number} is no value of the enum {enum.full_name}, and an index or a check needs its name"
+            details = {"enum": enum.full_name, "number": str(number)}
+            raise F1Error(
+                Code.FAILED_PRECONDITION, f"{text}: add it to the enum, or write one that it has", details=details
+            ) from None
+
+    return convert
 
 
 def _names_by_number(enum: EnumDescriptor) -> dict[int, str]:

@@ -74,23 +74,6 @@ def field_type(registry: ProtoRegistry, message: str, path: Sequence[str]) -> Fi
     return FieldType(_KINDS.get(field.cpp_type, Kind.NUMERIC), "", repeated)
 
 
-def new_names(old: Schema, new: Schema, message: str, path: Sequence[str]) -> list[str]:
-    """Return the names that the enum of a field has got: rows may hold their numbers already, under no name.
-
-    ``message`` and ``path`` are there in both schemas. Of a field of another kind there are none.
-    """
-    at: Any = registry_of(new).message_class(message).DESCRIPTOR
-    enum: Any = None
-    for name in path:
-        field = at.fields_by_name[name]
-        at, enum = field.message_type, field.enum_type
-    if enum is None:
-        return []
-    before = registry_of(old).enum_names(enum.full_name)
-    after = registry_of(new).enum_names(enum.full_name)
-    return [f"{name} = {number}" for number, name in sorted(after.items()) if number not in before]
-
-
 def incompatibilities(old_set: bytes, new_set: bytes, used: Sequence[str]) -> list[str]:
     """Say why values of the message types ``used``, written under the old descriptors, would be read differently.
 

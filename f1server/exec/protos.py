@@ -31,9 +31,14 @@ def duck_name(kind: SqlType) -> str:
     return _DUCK_NAMES[kind.kind or Kind.BYTES] + "[]" * kind.lists
 
 
-def arrow_function(registry: ProtoRegistry, function: ProtoFunction) -> tuple[str, ArrowFunction]:
-    """Return the type of the argument of a function, and the function over Arrow arrays."""
-    convert = _converter(registry, function)
+def arrow_function(
+    registry: ProtoRegistry, function: ProtoFunction, *, named: bool = False
+) -> tuple[str, ArrowFunction]:
+    """Return the type of the argument of a function, and the function over Arrow arrays.
+
+    ``named``: as of :meth:`f1common.encoding.proto.ProtoRegistry.projection`.
+    """
+    convert = _converter(registry, function, named)
     result = arrow_type(function.result)
 
     def call(values: Any) -> Any:
@@ -42,11 +47,11 @@ def arrow_function(registry: ProtoRegistry, function: ProtoFunction) -> tuple[st
     return ("VARCHAR" if function.action == "parse" else "BLOB"), call
 
 
-def _converter(registry: ProtoRegistry, function: ProtoFunction) -> Callable[[Any], object]:
+def _converter(registry: ProtoRegistry, function: ProtoFunction, named: bool) -> Callable[[Any], object]:
     name = function.message
     match function.action:
         case "path":
-            projection = registry.projection(name, [".".join(function.path)])
+            projection = registry.projection(name, [".".join(function.path)], named=named)
             return lambda data: projection.extract(data)[0]
         case "to_json":
             return lambda data: registry.to_json(name, data)

@@ -66,7 +66,7 @@ class RowEvaluator:
                 self._plans.put(schema, text, prepared)
         bound = prepared.bind((), self._clock.sample().tt.latest)
         for function in bound.functions:
-            argument, call = arrow_function(registry_of(schema), function)
+            argument, call = arrow_function(registry_of(schema), function, named=True)
             self._duck.function(function.name, argument, duck_name(function.result), call)
         connection = self._duck.connection()
         try:
@@ -84,11 +84,15 @@ class RowEvaluator:
 
 
 def _column(schema: Schema, table: Table, wanted: FieldWanted, rows: Sequence[Row]) -> "pa.Array":
-    """Return a column of rows, or a field of its messages. Raises DATA_CORRUPTION for what is no message."""
+    """Return a column of rows, or a field of its messages.
+
+    Raises DATA_CORRUPTION for what is no message, FAILED_PRECONDITION for a number of an enum that has no name: under a
+    later name a check might be false.
+    """
     column = table.by_id[wanted.column_id]
     target = narrowed(sql_type(schema, table, wanted))
     values = [row.get(wanted.column_id) for row in rows]
     if not wanted.path:
         return to_arrow(column.type, values).cast(target)
-    projection = registry_of(schema).projection(column.type.proto, [".".join(wanted.path)])
+    projection = registry_of(schema).projection(column.type.proto, [".".join(wanted.path)], named=True)
     return pa.array([projection.extract(v)[0] if isinstance(v, bytes) else None for v in values], target)

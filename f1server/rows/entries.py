@@ -137,7 +137,7 @@ def _of(where: IndexLayout, image: Image, row: Row | None) -> dict[bytes, Entry]
     if row is None:
         return {}
     value = where.value(row, image.key_values)
-    keys = where.keys(row, image.key_values)
+    keys = _keys(where, image, row)
     return {key: Entry(where, image, contended, value) for key, contended in keys.items()}
 
 
@@ -145,8 +145,20 @@ def _of_mirror(where: MirrorLayout, image: Image, row: Row | None) -> dict[bytes
     if row is None:
         return {}
     value, offsets = where.row_value(image) if row is image.now else (b"", ())
-    keys = where.keys(row, image.key_values)
+    keys = _keys(where, image, row)
     return {key: Entry(where, image, contended, value, offsets) for key, contended in keys.items()}
+
+
+def _keys(where: IndexLayout, image: Image, row: Row) -> dict[bytes, bool]:
+    try:
+        return where.keys(row, image.key_values)
+    except F1Error as error:
+        if row is image.now or error.code is not Code.FAILED_PRECONDITION:
+            raise
+        # Whoever wrote an enum's number knows a schema in which it has a name: this server does in a moment, too.
+        details = {**error.details, "table": where.table.name, "index": where.index.name}
+        text = f"{error.message}; another schema may have it: try again"
+        raise F1Error(Code.ABORTED, text, details=details) from error
 
 
 def predicted_reads(schema: Schema, image: Image, row: Row) -> set[bytes]:

@@ -269,7 +269,8 @@ def index_key(
     """Encode the keys of a row's entries in ``index``.
 
     A field of a message that is not there is NULL; a repeated one has an entry for each of its distinct values. Raises
-    KEY_TOO_LONG, OUT_OF_RANGE (an unsigned field above INT64), DATA_CORRUPTION (no message).
+    KEY_TOO_LONG, OUT_OF_RANGE (an unsigned field above INT64), DATA_CORRUPTION (no message), FAILED_PRECONDITION (a
+    number of an enum that has no name).
     """
     return sorted(index_layout(schema, table, index).keys(row, tuple(key_values)))
 

@@ -28,7 +28,10 @@ class FieldReader:
     repeated: bool
 
     def values(self, message: bytes) -> list[Value]:
-        """Return the values of the field: one, or of a repeated field any number. Raises DATA_CORRUPTION."""
+        """Return the values of the field: one, or of a repeated field any number.
+
+        Raises DATA_CORRUPTION for what is no message, FAILED_PRECONDITION for an enum's number without a name.
+        """
         (found,) = self.projection.extract(message)
         if not self.repeated:
             return [_scalar(found)]
@@ -45,7 +48,7 @@ def field_reader(schema: Schema, table: Table, column_id: int, path: tuple[str, 
 @lru_cache(maxsize=1024)
 def _reader(descriptor_set: bytes, message: str, path: tuple[str, ...]) -> FieldReader:
     known = _registry(descriptor_set)
-    projection = known.projection(message, [".".join(path)])
+    projection = known.projection(message, [".".join(path)], named=True)
     at: Any = known.message_class(message).DESCRIPTOR
     repeated = False
     for name in path:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from f1common.errors import F1Error
-from f1server.catalog.protos import new_names
 from f1server.catalog.render import quoted
 from f1server.catalog.schema import Column, ForeignKey, Index, Kind, Schema, Table
 from f1server.plan.prepare import prepare
@@ -17,7 +16,7 @@ _LAST_RANGE = "so that all new ones are written to the last range, by one group;
 
 
 def advice(old: Schema, new: Schema, rows: Mapping[int, int]) -> list[str]:
-    """Return the warnings; ``rows``: about how many rows the tables of ``old`` that were looked at have, by id."""
+    """Return the warnings; ``rows``: about how many rows tables of ``old`` have, by id."""
     found: list[str] = []
     for table in new.tables:
         before = old.by_id.get(table.id)
@@ -29,7 +28,6 @@ def advice(old: Schema, new: Schema, rows: Mapping[int, int]) -> list[str]:
                 found += _made_for_a_key(table, index) if before is not None else ()
         if before is not None:
             found += _columns(before, table, rows.get(table.id, 0))
-            found += _later_names(old, new, before, table) if rows.get(table.id, 1) else ()
     return [*found, *_views(new)]
 
 
@@ -49,23 +47,6 @@ def _index(schema: Schema, table: Table, index: Index) -> Iterator[str]:
     if not index.local:
         yield from _monotonic(schema, table, index)
     yield from _redundant(table, index)
-
-
-def _later_names(old: Schema, new: Schema, before: Table, table: Table) -> Iterator[str]:
-    """An enum's number without a name is in indexes as its digits, which a later name does not change."""
-    if old.descriptor_set == new.descriptor_set:
-        return
-    kept = {index.id for index in before.indexes}
-    for index in table.indexes:
-        for part in index.parts:
-            if index.id not in kept or not part.path:
-                continue
-            names = new_names(old, new, table.by_id[part.column_id].type.proto, part.path)
-            if names:
-                yield (
-                    f"rows of {table.name} that hold {' or '.join(names)} already are in {index.name} without that "
-                    "name: if there may be any, run `f1 check --repair` afterwards"
-                )
 
 
 def _made_for_a_key(table: Table, index: Index) -> Iterator[str]:

@@ -80,19 +80,33 @@ async def validate(
                 what = f"column {table.name}.{column.name} cannot be NOT NULL: it is NULL in the row"
                 raise _broken(what, table, item.primary)
     if work.checks:
-        try:
-            failed = evaluators().checks(schema)(table, rows)
-        except F1Error as error:
-            raise _not_evaluated(error, f"a check of table {table.name}") from error
-        for position, name in failed:
+        for position, name in _failed(evaluators().checks(schema), table, stored, rows):
             raise _broken(f"check {name} fails for the row of {table.name}", table, stored[position].primary)
     for foreign in work.foreign_keys:
         await _validate_references(client, schema, table, foreign, list(zip(stored, rows, strict=True)), snapshot)
 
 
-def _not_evaluated(error: F1Error, what: str) -> F1Error:
+def _failed(
+    evaluate: Callable[[Table, list[Row]], Sequence[tuple[int, str]]],
+    table: Table,
+    stored: Sequence[Stored],
+    rows: list[Row],
+) -> Sequence[tuple[int, str]]:
+    """Return which rows break which checks. Raises what the first of the rows does that cannot be evaluated."""
+    try:
+        return evaluate(table, rows)
+    except F1Error as error:
+        if len(rows) == 1:
+            which = f"the row with {describe_key(table, stored[0].primary)}"
+            raise _not_evaluated(error, f"a check of table {table.name}", which) from error
+    middle = len(rows) // 2
+    first = _failed(evaluate, table, stored[:middle], rows[:middle])
+    return first or [(middle + i, name) for i, name in _failed(evaluate, table, stored[middle:], rows[middle:])]
+
+
+def _not_evaluated(error: F1Error, what: str, which: str = "the rows that are there") -> F1Error:
     """Return an error of an expression with what it was evaluated for: the user has not sent it with this row."""
-    text = f"{what} cannot be evaluated for the rows that are there: {error.message}; nothing was changed"
+    text = f"{what} cannot be evaluated for {which}: {error.message}; nothing was changed"
     return F1Error(error.code, text, retryable=error.retryable, details=error.details)
 
 

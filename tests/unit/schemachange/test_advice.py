@@ -90,34 +90,3 @@ def test_rows_per_second_are_those_of_the_last_changes_that_took_a_while() -> No
     slow, fast = job(1, 1_000_000, 1_000_000), [job(n, 10_000, 1_000) for n in (2, 3, 4)]
     assert rows_per_s([slow]) == 1_000
     assert rows_per_s([slow, *fast, job(5, 3, 1)]) == 10_000
-
-
-ENUMS = (
-    'syntax = "proto3"; package p; '
-    "enum Color {{ RED = 0; BLUE = 1; {} }} message Info {{ Color color = 1; int64 n = 2; }}"
-)
-"""To be given further values."""
-
-
-@pytest.mark.parametrize(
-    ("values", "rows", "index", "expected"),
-    [
-        ("GREEN = 2;", 10, "I.color", 1),
-        ("GREEN = 2;", None, "I.color", 1),
-        ("", 10, "I.color", 0),
-        ("GREEN = 2;", 0, "I.color", 0),
-        ("GREEN = 2;", 10, "I.n", 0),
-    ],
-)
-def test_numbers_in_indexes_that_get_a_name(values: str, rows: int | None, index: str, expected: int) -> None:
-    """Rows of tables that need no work are not counted."""
-    sql = [("s.sql", f"CREATE TABLE E (Id INT64 PRIMARY KEY, I PROTO<p.Info>); CREATE INDEX ByI ON E ({index})")]
-    old = Sources(sql, [("m.proto", ENUMS.format(""))]).draft(Schema("default"))
-    new = Sources(sql, [("m.proto", ENUMS.format(values))]).draft(old)
-    found = [
-        text
-        for text in advice(old, new, {} if rows is None else {old.tables[0].id: rows})
-        if "f1 check --repair" in text
-    ]
-    assert len(found) == expected
-    assert all("GREEN = 2" in text and "ByI" in text for text in found)
