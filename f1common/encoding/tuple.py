@@ -72,6 +72,7 @@ __all__ = [
     "decode_prefix",
     "encode",
     "fill_timestamp",
+    "split",
     "successor",
     "timestamp_placeholder",
 ]
@@ -154,6 +155,24 @@ def decode_prefix(data: bytes, n: int) -> tuple[tuple[Value, ...], int]:
         value, position = _DECODERS[data[position]](data, position)
         values.append(value)
     return tuple(values), position
+
+
+def split(data: bytes) -> list[bytes]:
+    """Cut an encoded tuple into its elements, each as it is encoded; joined again, some of them are a tuple, too.
+
+    They are not decoded: nothing is said about whether :func:`encode` writes such elements. Raises F1Error
+    DATA_CORRUPTION if the last one is cut off.
+    """
+    found: list[bytes] = []
+    position, end = 0, len(data)
+    while position < end:
+        size = ELEMENT_BYTES[data[position]]
+        after = position + size if size else data.find(b"\x00", position) + 1 or end + 1
+        found.append(data[position:after])
+        position = after
+    if position > end:
+        raise _corrupt(data, end, "the last element is cut off")
+    return found
 
 
 def successor(prefix: bytes) -> bytes:

@@ -95,6 +95,11 @@ class TableLayout:
         return len(self.path) - 1 + self.steps[-1][1]
 
     @cached_property
+    def marks(self) -> tuple[tuple[int, bytes], ...]:
+        """The elements of a row's key that are ids of tables: (element, encoded id), from above."""
+        return tuple((i + first, tuples.encode((table_id,))) for i, (table_id, first, _) in enumerate(self.steps))
+
+    @cached_property
     def ids_above(self) -> tuple[tuple[int, int], ...]:
         """Which elements of a row's key are the ids of the tables between the root and this one: (element, id)."""
         return tuple((i + first, table_id) for i, (table_id, first, _) in enumerate(self.steps[:-1]) if i)

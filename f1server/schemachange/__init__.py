@@ -19,7 +19,8 @@ never differ by more than servers can bear: elements pass through states in whic
 * :mod:`~f1server.schemachange.work`: :mod:`~f1server.schemachange.work.reorganiser` fills, validates and removes what
   old rows have or lack, between versions: :mod:`~f1server.schemachange.work.tablewalk` divides a table and notes what
   is done, :mod:`~f1server.schemachange.work.dealing` deals the partitions to slaves,
-  :mod:`~f1server.schemachange.work.walk` is what is done with one of them, and
+  :mod:`~f1server.schemachange.work.walk` is what is done with one of them, entries are made by
+  :mod:`~f1server.schemachange.work.gathering`, many rows at a time, and
   :mod:`~f1server.schemachange.work.throttle` keeps all of it from disturbing users. What is dropped is deleted by
   :mod:`~f1server.schemachange.work.purging`, and what was filled and validated is held against the rows by
   :mod:`~f1server.schemachange.work.verification` before it is public: rows with the code of ``f1 check``, entries by

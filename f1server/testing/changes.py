@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import f1
 from f1common.errors import Code, F1Error
-from f1server.schemachange.work import purging, tablewalk, walk, walking
+from f1server.schemachange.work import gathering, purging, tablewalk, walk, walking
 
 __all__ = [
     "CASES",
@@ -358,7 +358,8 @@ def small_batches() -> Iterator[None]:
     with (
         patch.object(purging, "_CHUNK", 3),
         patch.object(walk, "_CHUNK_ROWS", 6),
-        patch.object(walk, "_SORTED_ENTRIES", 6),
+        patch.object(walk, "_SLICE_ROWS", 3),
+        patch.object(gathering, "_SORTED_ENTRIES", 6),
         patch.object(walking, "_COMMIT_ROWS", 3),
         patch.object(walk, "_LOCKED_ROWS", 2),
         patch.object(tablewalk, "ROWS_EACH", 8),

@@ -40,6 +40,7 @@ from f1server.schemachange.steps.moves import FORM
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.changes import Stored, entry_keys, stored_row
+from f1server.schemachange.work.gathering import StoredRows
 from f1server.schemachange.work.sums import EntrySum, Sums, digest
 from f1server.schemachange.work.tablework import TableWork
 from f1server.schemachange.work.validation import RowEvaluators
@@ -51,7 +52,7 @@ __all__ = ["Verifier", "entries_span", "is_verified", "verified"]
 _KINDS = frozenset({"index", "column", "lock", "lock coverage of", "NOT NULL of", "foreign key", "check", FORM})
 _OF_INDEXES = frozenset({Kind.MISSING_ENTRY, Kind.ORPHAN_ENTRY, Kind.WRONG_ENTRY, Kind.DUPLICATE})
 _SCAN_ROWS = 500
-_SLICE_ROWS = 50
+_SLICE_ROWS = 100
 """Rows that are worked on without letting others use the event loop."""
 _EXAMPLES = 3
 _FOR_ONE = {WalkKind.SUM_ROWS: 3, WalkKind.SUM_ENTRIES: 8}
@@ -180,16 +181,14 @@ class Verifier:
         """Add up the entries that rows should have, and verify all else that they should."""
         work = walk.work
         sums = {where.index.id: EntrySum() for where in work.indexes}
-        columns = frozenset[int]().union(*(where.columns for where in work.indexes))
         judged = any(task.element.kind not in ("index", "lock coverage of", FORM) for task in work.tasks)
 
         async def add(batch: pa.RecordBatch) -> None:
             async for keys in self._slices(batch):
-                rows = [row for k, ts, v in keys if (row := stored_row(walk.schema, work.table, k, v, ts)) is not None]
+                rows = StoredRows(walk.schema, work.table, *zip(*keys, strict=True))
                 for where in work.indexes:
-                    digests = _digests_wanted(where, rows, columns)
-                    sums[where.index.id] = sums[where.index.id].plus(digests)
-                self._refuse(walk, _locks_behind(walk, rows) if work.moved else [])
+                    sums[where.index.id] = sums[where.index.id].plus(_digests_wanted(where, rows))
+                self._refuse(walk, _locks_behind(walk, rows.rows) if work.moved else [])
 
         async def look(batch: pa.RecordBatch) -> None:
             if work.indexes or work.moved:
@@ -310,13 +309,14 @@ def _rows_shape(schema: Schema, table: Table) -> TableRows:
     return TableRows(where.width, where.id_position, table.id, where.ids_above)
 
 
-def _digests_wanted(where: IndexLayout, rows: Sequence[Stored], columns: frozenset[int]) -> Iterator[int]:
-    """Yield the digests of the entries that rows should have, of which these columns are needed."""
-    for row in rows:
-        values = row_of(where.table, row.primary, row.cells, columns)
-        told = where.value(values, row.primary)
-        if isinstance(where, MirrorLayout):
-            told += repr(where.lock_times(row.cells, row.ts)).encode()
+def _digests_wanted(where: IndexLayout, rows: StoredRows) -> Iterator[int]:
+    """Yield the digests of the entries that rows should have."""
+    if not isinstance(where, MirrorLayout):
+        yield from (digest(key, value) for _, key, value, _ in rows.entries(where))
+        return
+    for row in rows.rows:
+        values = row_of(where.table, row.primary, row.cells)
+        told = where.value(values, row.primary) + repr(where.lock_times(row.cells, row.ts)).encode()
         for entry in entry_keys(where, values, row.primary):
             yield digest(entry, told)
 

@@ -17,17 +17,16 @@ A batch commits within the fence that the caller gives (:data:`Fence`), and betw
 as :class:`Pace` says.
 """
 
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from itertools import groupby
+from operator import attrgetter
 
 from f1common.errors import Code, F1Error
-from f1server.rows.keys import IndexLayout
 from f1server.rows.layout import layout
-from f1server.rows.rowcodec import row_of
 from f1server.rows.values import Value
-from f1server.schemachange.work.changes import Changes, Fills, Stored, change_under_locks, entry_keys, stored_row
+from f1server.schemachange.work.changes import Changes, Fills, Stored, change_under_locks
+from f1server.schemachange.work.gathering import Entry, Gathered, StoredRows
 from f1server.schemachange.work.purging import purge
 from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.validation import RowEvaluators, fills_of, validate
@@ -43,13 +42,10 @@ _SCAN_ROWS = 500
 _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 8 << 20
 """Rows that are taken in at once."""
-_SORTED_ENTRIES = 50_000
-_SORTED_BYTES = 16 << 20
-"""Entries that are sorted before they are written: the more there are, the more of a commit's keys share pages."""
 _TELL_ROWS = 500
 """Rows that are read before the next word to whoever watches."""
 _LOCKED_ROWS = 50
-_SLICE_ROWS = 50
+_SLICE_ROWS = 100
 """Rows that are worked on without letting others use the event loop."""
 _TRIES = 4
 _AGAIN_S = 0.05
@@ -58,55 +54,9 @@ _LOOK_S = 0.02
 _LOOKS = 500
 """Whether a lease was renewed, which takes half of its life: longer than any that is sensible."""
 
+_key_of = attrgetter("key")
+
 _CHANGED = frozenset({Code.ABORTED, Code.ALREADY_EXISTS, Code.NOT_FOUND})
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry that follows from a row of the snapshot, which has the key ``row``."""
-
-    key: bytes
-    value: bytes
-    where: IndexLayout
-    row: bytes
-    primary: tuple[Value, ...]
-
-
-class _Gathered:
-    """Entries that follow from rows of the snapshot: the rows themselves, which are larger, are let go."""
-
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
-        self.plain: list[_Entry] = []
-        self.contended: dict[bytes, list[_Entry]] = {}
-        """Those that other rows may want as well, in unique indexes, by key."""
-        self.rows: list[int] = []
-        """The size of each row, in bytes."""
-        self.count = 0
-        self._size = 0
-        self._columns = frozenset[int]().union(*(where.columns for where in walk.work.indexes))
-
-    def add(self, row: Stored) -> None:
-        """Take in the entries of a row."""
-        table, indexes = self._walk.work.table, self._walk.work.indexes
-        self.rows.append(row.size)
-        values = row_of(table, row.primary, row.cells, self._columns)
-        for where in indexes:
-            for key, several in entry_keys(where, values, row.primary).items():
-                value = where.value_of(values, row.primary, row.cells, row.ts)
-                entry = _Entry(key, value, where, row.key, row.primary)
-                self.count += 1
-                self._size += len(key) + len(entry.value) + len(row.key)
-                if several:
-                    self.contended.setdefault(key, []).append(entry)
-                else:
-                    self.plain.append(entry)
-
-    @property
-    def full(self) -> bool:
-        """Is it time to write them?"""
-        rows = max(self.count, len(self.rows))
-        return rows >= _SORTED_ENTRIES or self._size >= _SORTED_BYTES
 
 
 class Walker:
@@ -182,16 +132,17 @@ class Walker:
         rows: list[Stored] = []
         size = 0
         async with aclosing(self._rows(walk)) as found:
-            async for row in found:
-                rows.append(row)
-                size += row.size
+            async for some in found:
+                rows += some.rows
+                size += sum(row.size for row in some.rows)
                 if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                     yield rows
                     rows, size = [], 0
         if rows:
             yield rows
 
-    async def _rows(self, walk: Walk) -> AsyncGenerator[Stored, None]:
+    async def _rows(self, walk: Walk) -> AsyncGenerator[StoredRows, None]:
+        """Yield the rows of the snapshot, some at a time, letting others use the event loop in between."""
         where = layout(walk.schema, walk.work.table)
         scan = self._client.scan(
             [KeyRange(walk.start, walk.end)],
@@ -202,43 +153,41 @@ class Walker:
         )
         async with aclosing(aiter(scan)) as batches:
             async for batch in batches:
-                columns = (column.to_pylist() for column in batch.columns)
-                for position, (key, ts, value) in enumerate(zip(*columns, strict=True)):
-                    if position % _SLICE_ROWS == 0:
-                        await self._sleep(0)
-                    row = stored_row(walk.schema, walk.work.table, key, value, ts)
-                    if row is not None:
-                        yield row
+                for start in range(0, batch.num_rows, _SLICE_ROWS):
+                    await self._sleep(0)
+                    keys, times, values = (c.to_pylist() for c in batch.slice(start, _SLICE_ROWS).columns)
+                    yield StoredRows(walk.schema, walk.work.table, keys, times, values)
                 await self._pace.ahead(batch.num_rows)
 
     # ------------------------------------------------------------------ entries alone
 
     async def _enter_all(self, walk: Walk, watch: Tell) -> None:
         """Write the entries of all rows of the snapshot."""
-        gathered = _Gathered(walk)
+        gathered, told = Gathered(walk), 0
         async with aclosing(self._rows(walk)) as rows:
-            async for row in rows:
-                gathered.add(row)
-                if len(gathered.rows) % _TELL_ROWS == 0:
+            async for some in rows:
+                gathered.add_all(some)
+                if len(gathered.sizes) >= told + _TELL_ROWS:
+                    told = len(gathered.sizes)
                     await watch(0, 0)
                 if gathered.full:
                     await self._enter(walk, gathered, watch)
-                    gathered = _Gathered(walk)
-        if gathered.rows:
+                    gathered, told = Gathered(walk), 0
+        if gathered.sizes:
             await self._enter(walk, gathered, watch)
 
-    async def _gather(self, walk: Walk, rows: Sequence[Stored]) -> _Gathered:
-        gathered = _Gathered(walk)
+    async def _gather(self, walk: Walk, rows: Sequence[Stored]) -> Gathered:
+        gathered = Gathered(walk)
         for position, row in enumerate(rows):
             if position % _SLICE_ROWS == 0:
                 await self._sleep(0)
             gathered.add(row)
         return gathered
 
-    async def _enter(self, walk: Walk, gathered: _Gathered, watch: Tell) -> None:
+    async def _enter(self, walk: Walk, gathered: Gathered, watch: Tell) -> None:
         """Write entries, in the order of their keys."""
         plain, contended = gathered.plain, gathered.contended
-        count = _Counted(gathered.rows, gathered.count, watch)
+        count = _Counted(gathered.sizes, gathered.count, watch)
         # Of two rows of the snapshot that want one key, one may be gone by now.
         disputed = [entry.row for found in contended.values() if len(found) > 1 for entry in found]
         ranges = await self._client.range_map()
@@ -254,12 +203,18 @@ class Walker:
         await self._dispute(walk, disputed, watch)
         await count.end()
 
-    def _batches(self, ranges: RangeMap, entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
+    def _batches(self, ranges: RangeMap, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Cut entries in the order of their keys into batches, each of one group as far as the range map is right."""
-        for _, of_group in groupby(entries, key=lambda entry: ranges.group_of(entry.key)):
+        if not entries:
+            return
+        first = 0
+        for _, end, _ in ranges.pieces(entries[0].key, entries[-1].key + b"\x00"):
+            last = bisect_left(entries, end, first, key=_key_of)
+            of_group = entries[first:last]
             yield from cut(of_group, lambda entry: len(entry.key) + len(entry.value), self._pace.batch_rows)
+            first = last
 
-    async def _enter_plain(self, walk: Walk, entries: Sequence[_Entry]) -> list[bytes]:
+    async def _enter_plain(self, walk: Walk, entries: Sequence[Entry]) -> list[bytes]:
         """Write entries that no other row may want; return the keys of rows that only locks can decide about."""
         try:
             await self._commit(walk, _writes(entries), [NoNewer(walk.snapshot, leave_out=True)])
@@ -269,7 +224,7 @@ class Walker:
             return [entry.row for entry in entries]
         return []
 
-    async def _enter_unique(self, walk: Walk, entries: Sequence[_Entry]) -> list[bytes]:
+    async def _enter_unique(self, walk: Walk, entries: Sequence[Entry]) -> list[bytes]:
         """Write entries of unique indexes; return the keys of the rows that only locks can decide about."""
         left = list(entries)
         disputed: list[bytes] = []
@@ -415,16 +370,13 @@ def _is_unknown(error: F1Error) -> bool:
     return error.code is Code.INVALID_ARGUMENT and "precondition" in error.message
 
 
-def _is_own(entry: _Entry, value: bytes) -> bool:
+def _is_own(entry: Entry, value: bytes) -> bool:
     """Tell whether an entry that is there now is that of the row which wants it: then somebody newer has seen to it."""
-    return entry.where.split(entry.key, value)[1] == entry.primary
+    owner = entry.where.split(entry.key, value)[1]
+    return entry.where.rows.row_key(owner) == entry.row
 
 
-def _key_of(entry: _Entry) -> bytes:
-    return entry.key
-
-
-def _writes(entries: Sequence[_Entry]) -> list[Write]:
+def _writes(entries: Sequence[Entry]) -> list[Write]:
     return [Write(entry.key, entry.value) for entry in entries]
 
 
