@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -30,13 +29,14 @@ from f1server.catalog.ids import NewId
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
 from f1server.catalog.rolestatements import RoleStatement
-from f1server.catalog.schema import Column, Schema, Table
+from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, SchemaStore, Sleep, Stored
 from f1server.schemachange.jobs.convergence import LONGEST_POLL_S, POLL_S, Nudge, converge
+from f1server.schemachange.jobs.datawork import DataWork
 from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
-from f1server.schemachange.jobs.progress import Progress, Watch
+from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.diff import Element, Step, plan_steps, summary
@@ -58,25 +58,6 @@ _REPLICATE_ROUNDS = 15
 _RETRY_S = 0.5
 _PASSING = PASSING | {Code.SNAPSHOT_TOO_OLD}
 """Errors after which work on data is simply tried again."""
-
-
-class DataWork(Protocol):
-    """What is done with rows for a schema change. All of it may be called again after a failure."""
-
-    async def has_rows(self, schema: Schema, table: Table, column: Column | None = None) -> bool:
-        """Is there any row of ``table``, with a value in ``column`` if one is given?"""
-
-    async def run(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
-        """Fill, validate and remove. Raises F1Error if rows do not honour what is new."""
-
-    async def verify(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
-        """See that what was filled and validated is right, as of fresh snapshots. Raises F1Error if it is not."""
-
-    async def forget(self, database: str) -> None:
-        """The work of a change is done, or given up: nobody will go on with it."""
-
-    async def purge(self, before: Schema, tables: Sequence[Table]) -> None:
-        """Delete all rows, entries and history of tables of a database that is no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,6 +485,7 @@ class SchemaChanges:
         watch = Progress(owner, self._clock)
         careful = [task for task in tasks if task.work is not Work.REMOVE]
         removals = [task for task in tasks if task.work is Work.REMOVE]
+        await self._work.foresee(schema, tasks, watch)
         if careful:
             owner.step = "fills and validates: " + ", ".join(str(task.element) for task in careful)
             await self._work.run(schema, careful, watch)
@@ -514,6 +496,7 @@ class SchemaChanges:
                 await owner.pass_no_return()
             owner.step = "removes: " + ", ".join(str(task.element) for task in removals)
             await self._work.run(schema, removals, watch)
+        watch.end()
         await owner.update(
             reorganised=schema.elements_version,
             worked_rows=owner.job.worked_rows + watch.worked,

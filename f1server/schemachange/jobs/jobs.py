@@ -60,8 +60,9 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
     ``reorganised``: the version of the elements under which the work on data is done. ``no_return``: data of dropped
     elements may be gone, so that it only goes on. ``step`` says what it does or waits for, ``rows`` how many rows it
-    has worked on under the current version, ``bytes`` how many those have. ``rows_total`` is an estimate of how many
-    there are, ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
+    has worked on under the current version of those foreseen (:class:`f1server.schemachange.jobs.progress.Progress`),
+    ``bytes`` how many it has worked on. ``rows_total`` is an estimate of how many there are to fill, verify and remove,
+    ``left_ms`` of how long the rest takes; both are 0 while nobody knows. ``step_number`` of ``steps``
     versions, as they are planned, is the one that it is at; 0 of 0 while it goes back. ``worked_rows`` were worked on
     in ``worked_ms``, under all versions: so fast is a change on these machines. ``back``: it was going back when it was
     paused. ``change_id``: the name that the client gave it who asked for it, by which others can be asked how it ended.

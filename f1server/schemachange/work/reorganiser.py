@@ -29,14 +29,14 @@ from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.schema import Column, Schema, Table
 from f1server.dist.pool import SlavePool
 from f1server.rows.keys import split_row_key, table_span
-from f1server.schemachange.jobs.progress import Watch
+from f1server.schemachange.jobs.progress import Stretch, Watch
 from f1server.schemachange.steps.diff import Element
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.pacing import Paced
 from f1server.schemachange.work.sums import EntrySum
 from f1server.schemachange.work.tablewalk import Ground, TableWalks, Walked, rows_of, to_purge, to_sum, to_verify
-from f1server.schemachange.work.tablework import by_table
+from f1server.schemachange.work.tablework import TableWork, by_table
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.validation import RowEvaluators
 from f1server.schemachange.work.verification import is_verified
@@ -91,35 +91,41 @@ class Reorganiser:
                 return True
         return False
 
+    async def foresee(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
+        """Tell ``watch`` about how much :meth:`run` and :meth:`verify` have to do for all tasks.
+
+        Raises what storage raises.
+        """
+        grounds = _to_change(schema, tasks)
+        for work in self._verified(schema, tasks):
+            rows, indexes = to_sum(schema, work)
+            grounds += [rows, *indexes]
+        await self._walks.foresee(grounds, watch)
+
     async def run(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """Do all tasks, under ``schema``, which every server has. Removals come last.
 
         Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
         a new constraint, each with a row for example; what ``watch`` raises; and what storage raises.
         """
-        careful = [task for task in tasks if task.work is not Work.REMOVE]
-        removals = [task for task in tasks if task.work is Work.REMOVE]
-        for work in by_table(schema, careful):
-            await self._walks.walk(rows_of(schema, work, removing=False), watch)
-        # Entries go before the values that they are made of, without which they would be wrong.
-        for ground in to_purge(schema, removals):
+        for ground in _to_change(schema, tasks):
             await self._walks.walk(ground, watch)
-        for work in by_table(schema, removals):
-            await self._walks.walk(rows_of(schema, work, removing=True), watch)
 
     async def verify(self, schema: Schema, tasks: Sequence[Task[Element]], watch: Watch) -> None:
         """See as of fresh snapshots that what :meth:`run` was to fill and validate is right, before it is public.
 
         Raises INTERNAL with keys for example if it is not; what ``watch`` raises; and what storage raises.
         """
-        chosen = [task for task in tasks if is_verified(task)] if self._verifies else []
-        for work in by_table(schema, chosen):
+        for work in self._verified(schema, tasks):
             rows, indexes = to_sum(schema, work)
             walked = await self._walks.walk(rows, watch)
             for entries in indexes:
                 if not await self._agrees(walked, entries, watch):
                     for ground in to_verify(schema, entries.work):
                         await self._walks.walk(ground, watch)
+
+    def _verified(self, schema: Schema, tasks: Sequence[Task[Element]]) -> list[TableWork]:
+        return by_table(schema, [task for task in tasks if is_verified(task)]) if self._verifies else []
 
     async def _agrees(self, rows: Walked, entries: Ground, watch: Watch) -> bool:
         """Tell whether the entries of an index are those that its rows should have; False: look at each of them."""
@@ -171,12 +177,25 @@ class Reorganiser:
             start = rows[-1].key + b"\x01"
 
 
+def _to_change(schema: Schema, tasks: Sequence[Task[Element]]) -> list[Ground]:
+    """Return what is walked over to do all tasks, in this order."""
+    careful = [task for task in tasks if task.work is not Work.REMOVE]
+    removals = [task for task in tasks if task.work is Work.REMOVE]
+    grounds = [rows_of(schema, work, removing=False) for work in by_table(schema, careful)]
+    # Entries go before the values that they are made of, without which they would be wrong.
+    grounds += to_purge(schema, removals)
+    return grounds + [rows_of(schema, work, removing=True) for work in by_table(schema, removals)]
+
+
 class _Nobody:
     """Watches nothing."""
 
     job = 0
 
-    def expect(self, rows: int, *, done: int = 0, size: int = 0) -> None:
+    def foresee(self, stretches: Sequence[Stretch]) -> None:
+        """Take no notice."""
+
+    def begin(self, stretch: Stretch, *, done: int = 0, size: int = 0) -> None:
         """Take no notice."""
 
     async def __call__(self, rows: int, size: int) -> None:

@@ -14,7 +14,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema
 from f1server.rows.keys import table_span
 from f1server.rows.layout import LOCAL_INDEX_BASE
-from f1server.schemachange.jobs.progress import Watch
+from f1server.schemachange.jobs.progress import Stretch, Watch
 from f1server.schemachange.steps.diff import Element
 from f1server.schemachange.steps.edits import Part
 from f1server.schemachange.steps.moves import FORM
@@ -24,7 +24,7 @@ from f1server.schemachange.work.partitions import Partition, at_roots, divided, 
 from f1server.schemachange.work.purging import gone_codes, gone_tables
 from f1server.schemachange.work.sums import Sums, added
 from f1server.schemachange.work.tablework import TableWork, by_table, find
-from f1server.schemachange.work.verification import entries_span
+from f1server.schemachange.work.verification import KEYS_FOR_ONE, entries_span
 from f1server.schemachange.work.walking import Walk, WalkKind
 from f1server.schemachange.work.walkstore import Place, WalkState, WalkStore
 from spanstore.client import KeyRange, SpanClient
@@ -35,6 +35,8 @@ LOG = logging.getLogger(__name__)
 
 ROWS_EACH = 30_000
 _SEGMENT_ROWS = 1_000
+_FORESEEN_KEYS = 200_000
+"""Keys that are looked at to tell how many there are, before the walk itself: half a second."""
 _PIN_S = 600.0
 _SUM_ROWS = 5
 _REFRESH_S = 60.0
@@ -64,6 +66,10 @@ class Ground:
     def pinned(self) -> Place:
         """What the pin of its snapshot is named after: sums of rows and of entries are of one snapshot, and one pin."""
         return (self.work.table.id, _SUM_ROWS) if self.kind.sums else self.place
+
+    def stretch(self, rows: int) -> Stretch:
+        """Return it as a part of all the work, if it has about so many rows."""
+        return Stretch(self.place, rows, 1 / KEYS_FOR_ONE.get(self.kind, 1))
 
 
 def rows_of(schema: Schema, work: TableWork, *, removing: bool) -> Ground:
@@ -144,6 +150,20 @@ class TableWalks:
         self.rows_each = ROWS_EACH
         """Rows of a partition, about."""
 
+    async def foresee(self, grounds: Sequence[Ground], watch: Watch) -> None:
+        """Tell ``watch`` about how much there is to do. Entries that are still to be made are as many as their rows."""
+        counted: dict[tuple[KeyRange, tuple[tuple[tuple[int, int], ...], ...]], int] = {}
+        stretches = []
+        for ground in grounds:
+            of_rows = ground.kind is WalkKind.SUM_ENTRIES
+            shown = rows_of(ground.schema, ground.work, removing=False) if of_rows else ground
+            what = (KeyRange(*shown.span), shown.tables)
+            if what not in counted:
+                sketch = await self._client.sketch([what[0]], tables=shown.tables, max_keys=_FORESEEN_KEYS)
+                counted[what] = sketch.totals[0].rows
+            stretches.append(ground.stretch(counted[what]))
+        watch.foresee(stretches)
+
     async def walk(self, ground: Ground, watch: Watch, snapshot: int = 0) -> Walked:
         """Walk over all of it, as of ``snapshot``, or now if that is 0 or cannot be kept until the end.
 
@@ -154,7 +174,7 @@ class TableWalks:
         if len(parts) > 1 and watch.job:
             return await self._noted(ground, snapshot, now, parts, watch)
         rows = sum(part.rows for part in parts)
-        watch.expect(rows)
+        watch.begin(ground.stretch(rows))
         sums: Sums = {}
         for part in parts:
             walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot or now, ground.kind, rows)
@@ -202,7 +222,7 @@ class TableWalks:
             LOG.info(
                 "the walk over %s goes on: %d of %d partitions are left", table.name, len(state.left), len(state.done)
             )
-        watch.expect(sum(state.rows), done=state.rows_done, size=state.bytes_done)
+        watch.begin(noted.stretch(sum(state.rows)), done=state.rows_done, size=state.bytes_done)
 
         snapshot = state.snapshot
 

@@ -55,7 +55,7 @@ _SCAN_ROWS = 500
 _SLICE_ROWS = 100
 """Rows that are worked on without letting others use the event loop."""
 _EXAMPLES = 3
-_FOR_ONE = {WalkKind.SUM_ROWS: 3, WalkKind.SUM_ENTRIES: 8}
+KEYS_FOR_ONE = {WalkKind.SUM_ROWS: 3, WalkKind.SUM_ENTRIES: 8}
 """So many keys that are added up cost about as much as a row that is written, by which the pace goes."""
 _Key = tuple[bytes, int, bytes]
 """A key, the timestamp of its version, and its value."""
@@ -171,7 +171,7 @@ class Verifier:
         )
         async with aclosing(aiter(scan)) as batches:
             async for batch in batches:
-                async with paced(self._pace, -(-batch.num_rows // _FOR_ONE.get(walk.kind, 1))):
+                async with paced(self._pace, -(-batch.num_rows // KEYS_FOR_ONE.get(walk.kind, 1))):
                     await look(batch)
                 await watch(batch.num_rows, batch.nbytes)
 

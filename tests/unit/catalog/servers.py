@@ -29,6 +29,9 @@ class Notes:
     async def forget(self, database):
         pass
 
+    async def foresee(self, schema, tasks, watch):
+        pass
+
     async def verify(self, schema, tasks, watch):
         pass
 

@@ -22,6 +22,9 @@ class NoWork:
     async def forget(self, database):
         pass
 
+    async def foresee(self, schema, tasks, watch):
+        pass
+
     async def verify(self, schema, tasks, watch):
         pass
 
