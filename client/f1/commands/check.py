@@ -86,8 +86,10 @@ def text(result: CheckResult) -> str:
     ]
     out = io.StringIO()
     write_table(out.write, [pb.ColumnInfo(name=name, type="STRING") for name in names], [rows])
-    lines = [out.getvalue().rpartition("(")[0].rstrip("\n"), ""]
-    for group in result.findings:
+    lines = [out.getvalue().rpartition("(")[0].rstrip("\n")]
+    if any(group.examples for group in result.findings):
+        lines.append("")
+    for group in filter(lambda group: group.examples, result.findings):
         lines += [f"{group.kind} in {_place(group)}:", *(f"  {key}: {message}" for key, message in group.examples)]
         if group.count > len(group.examples):
             lines.append(f"  and {group.count - len(group.examples):,} more")

@@ -136,11 +136,15 @@ def _waits(plan: ChangePlan) -> str:
     versions = _counted(plan.versions, "version")
     if not plan.holders:
         return f"{versions} to write; no server has a lease on the schema now."
+    if not plan.versions:
+        return f"{versions} to write."
     longest = max(lease_ms for _, _, lease_ms in plan.holders)
     names = ", ".join(sorted(server for server, _, _ in plan.holders))
+    have, answer = ("has", "it answers") if len(plan.holders) == 1 else ("have", "they answer")
+    each, in_all = ("It", "") if plan.versions == 1 else ("Each", f", {plan.wait_at_most_ms / 1000:g} s for all")
     return (
-        f"{versions} to write. Each waits until {names} have it: some milliseconds if they answer, else the "
-        f"{longest / 1000:g} s of a lease, {plan.wait_at_most_ms / 1000:g} s for all."
+        f"{versions} to write. {each} waits until {names} {have} it: some milliseconds if {answer}, else the "
+        f"{longest / 1000:g} s of a lease{in_all}."
     )
 
 
@@ -161,7 +165,7 @@ def _violation(group: Findings) -> Iterator[str]:
     place = ".".join(name for name in (group.table, group.element) if name)
     yield f"{group.kind} in {place}: {_counted(group.count, 'row')}"
     yield from (f"  {key}: {message}" if key else f"  {message}" for key, message in group.examples)
-    if group.count > len(group.examples) and group.kind != "duplicate":
+    if group.count > len(group.examples) > 0 and group.kind != "duplicate":
         yield f"  and {group.count - len(group.examples):,} more"
 
 

@@ -16,8 +16,8 @@ NOON_US = 1_795_780_800_000_000  # 2026-11-27 12:00 UTC
 
 def plan_of(steps: list[Step], **fields: object) -> ChangePlan:
     holders = [("f1-2", 12, 2000), ("f1-1", 12, 2000)]
-    given = {"warnings": [], "rows_per_s": 1000, "before": {}, "after": {}, **fields}
-    return ChangePlan(12, steps, holders=holders, **given)  # type: ignore[arg-type]
+    given = {"holders": holders, "warnings": [], "rows_per_s": 1000, "before": {}, "after": {}, **fields}
+    return ChangePlan(12, steps, **given)  # type: ignore[arg-type]
 
 
 def index_and_drop() -> list[Step]:
@@ -80,6 +80,23 @@ def test_a_plan_without_rows_estimates() -> None:
     drop = TableWork("R", [("column R.V", "remove")], 9, 80)
     shown = text(plan_of([Step([("column R.V", "public", "delete-only")], [], [drop])]))
     assert "The column R.V is dropped with what values it has; --allow-data-loss" in shown
+
+
+def test_one_and_several_are_told_apart() -> None:
+    one = [("f1-1", 3, 2_000)]
+    add = Step([("index ByV", "absent", "public")], [], [])
+    alone = "1 version to write. It waits until f1-1 has it: some milliseconds if it answers, else the 2 s of a lease."
+    assert alone in text(plan_of([add], holders=one))
+    assert "2 versions to write. Each waits until f1-1 has it: some milliseconds if it answers," in text(
+        plan_of([add, add], holders=one)
+    )
+    work = TableWork("R", [("index ByV", "fill")], 9, 80)
+    assert "\n0 versions to write.\n" in text(plan_of([Step([], [], [work])], holders=one))
+
+
+def test_without_examples_there_is_no_rest_of_them() -> None:
+    shown = text(plan_of(index_and_drop(), timestamp=NOON_US, violations=[Findings(2, "null", "R", "W", 7)]))
+    assert shown.endswith("null in R.W: 7 rows")
 
 
 def test_nothing_to_do_is_said() -> None:
