@@ -11,7 +11,7 @@ import typer
 
 import f1
 from f1.changes import Change, ChangeBatch
-from f1.commands.options import DatabaseOption, HostOption, open_connection
+from f1.commands.options import DatabaseOption, DirOption, HostOption, host_in, open_connection
 from f1.metadata import Table
 from f1.shell.render import json_of, text_of
 from f1common.errors import Code, F1Error
@@ -43,10 +43,11 @@ def tail(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what commits from now on.")] = False,
     form: Annotated[Format, typer.Option("--format", help="Text, or one JSON object on each line.")] = Format.text,
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
 ) -> None:
     """Print the last batches of changes, oldest first: one batch for each transaction and root row."""
-    with open_connection(host, database) as connection:
+    with open_connection(host_in(host, directory), database) as connection:
         metadata = connection.metadata()
         root = None if key is None else parse_key(metadata.table(table), key)
         for name in sorted({c.proto for t in metadata.tables for c in t.columns if c.proto}):

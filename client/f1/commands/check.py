@@ -12,7 +12,7 @@ import uvloop
 
 from f1 import aio
 from f1.checking import CheckResult, Findings, check_database
-from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1.commands.options import DatabaseOption, DirOption, HostOption, hosts_of
 from f1.commands.progress import keys_bar
 from f1.shell.render import write_table
 from f1common.errors import Code, F1Error
@@ -35,6 +35,7 @@ def command(
         ),
     ] = None,
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     repair: Annotated[
         bool,
@@ -52,7 +53,7 @@ def command(
     The exit code is 1 if anything is wrong and was not repaired.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = runner.run(_check(hosts_of(host), database, tables or [], repair, examples, parallel))
+        result = runner.run(_check(hosts_of(host, directory), database, tables or [], repair, examples, parallel))
     typer.echo(json.dumps(document(result, database), indent=2) if form is Format.json else text(result))
     if result.left:
         raise F1Error(Code.DATA_CORRUPTION, _advice(result, repair))

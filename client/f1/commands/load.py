@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from f1 import aio
-from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1.commands.options import DatabaseOption, DirOption, HostOption, hosts_of
 from f1.loading.loader import IN_FLIGHT, ROWS_PER_TRANSACTION, Loader
 from f1.loading.loader import Progress as Loaded
 from f1.loading.readers import open_source
@@ -23,6 +23,7 @@ def command(
     table: Annotated[str, typer.Argument(help="Name of the table.")],
     file: Annotated[Path, typer.Argument(help="A .csv file with a header, or a .parquet file.")],
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     upsert: Annotated[
         bool, typer.Option("--upsert", help="Update rows that are there already; so a load can be repeated.")
@@ -38,7 +39,7 @@ def command(
     if len(delimiter) != 1:
         raise F1Error(Code.INVALID_ARGUMENT, f"--delimiter is one sign, not {delimiter!r}")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_load(hosts_of(host), database, table, file, upsert, delimiter, rows, in_flight))
+        runner.run(_load(hosts_of(host, directory), database, table, file, upsert, delimiter, rows, in_flight))
 
 
 async def _load(

@@ -73,9 +73,9 @@ def host_in(host: str | None, directory: Path | None) -> str | None:
     return ",".join(addresses)
 
 
-def hosts_of(host: str | None) -> str:
-    """Return the addresses that a command is to use."""
-    return host or os.environ.get(HOST_VARIABLE) or DEFAULT_HOST
+def hosts_of(host: str | None, directory: Path | None = None) -> str:
+    """Return the addresses that a command is to use. Raises F1Error as :func:`host_in`."""
+    return host_in(host, directory) or os.environ.get(HOST_VARIABLE) or DEFAULT_HOST
 
 
 def open_connection(

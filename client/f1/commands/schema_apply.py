@@ -13,7 +13,15 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 from f1 import aio
-from f1.commands.options import DatabaseOption, DataLossOption, FilesArgument, HostOption, hosts_of, read_sources
+from f1.commands.options import (
+    DatabaseOption,
+    DataLossOption,
+    DirOption,
+    FilesArgument,
+    HostOption,
+    hosts_of,
+    read_sources,
+)
 from f1.commands.schema_jobs import is_running, progress_of
 from f1.commands.schema_plan import text
 from f1.planning import ChangePlan, plan_change
@@ -28,6 +36,7 @@ _LOOK_S = 0.3
 def command(
     files: FilesArgument,
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     allow_data_loss: DataLossOption = False,
@@ -37,7 +46,8 @@ def command(
     It shows what the change does or waits for. If this command ends early the change goes on: see `f1 schema jobs`.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_apply(hosts_of(host), database, read_sources(files), yes=yes, allow_data_loss=allow_data_loss))
+        hosts = hosts_of(host, directory)
+        runner.run(_apply(hosts, database, read_sources(files), yes=yes, allow_data_loss=allow_data_loss))
 
 
 async def _apply(

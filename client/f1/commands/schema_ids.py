@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from f1 import aio
-from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1.commands.options import DatabaseOption, DirOption, HostOption, hosts_of
 from f1common.pb import schema_pb2
 
 __all__ = ["command", "ids_of"]
@@ -42,13 +42,14 @@ class Ids:
 
 def command(
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show how the keys of each table and index begin: what `f1 range list` calls them."""
 
     async def work() -> schema_pb2.Schema:
-        async with await aio.connect(hosts_of(host), database, autocommit=True) as connection:
+        async with await aio.connect(hosts_of(host, directory), database, autocommit=True) as connection:
             return schema_pb2.Schema.FromString((await connection.session.show_schema()).schema)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from f1 import aio
-from f1.commands.options import DatabaseOption, HostOption, hosts_of
+from f1.commands.options import DatabaseOption, DirOption, HostOption, hosts_of
 from f1common.pb import f1_pb2 as pb
 
 __all__ = ["duration", "is_running", "progress_of", "register"]
@@ -40,38 +40,46 @@ def register(app: typer.Typer) -> None:
 
 def jobs(
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the change that runs: what it does or waits for, who carries it out, how many rows it has worked on."""
-    running = [job for job in _ask(host, database, pb.SchemaJobs()) if is_running(job)]
+    running = [job for job in _ask(hosts_of(host, directory), database, pb.SchemaJobs()) if is_running(job)]
     show(running, form, "No schema change runs; `f1 schema history` shows those that have ended.")
 
 
 def history(
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
     """Show the last hundred changes, oldest first."""
-    show(_ask(host, database, pb.SchemaJobs()), form, "No schema change is remembered.")
+    show(_ask(hosts_of(host, directory), database, pb.SchemaJobs()), form, "No schema change is remembered.")
 
 
-def pause(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
+def pause(
+    number: NumberArgument, host: HostOption = None, directory: DirOption = None, database: DatabaseOption = None
+) -> None:
     """Have a change stop where it is. The schema stays in between, which every server can work with."""
-    _ask(host, database, pb.SchemaJobs(order=pb.SchemaJobs.PAUSE, number=number))
+    _ask(hosts_of(host, directory), database, pb.SchemaJobs(order=pb.SchemaJobs.PAUSE, number=number))
     typer.echo(f"schema change {number} stops after its present batch; `f1 schema resume {number}` has it go on")
 
 
-def resume(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
+def resume(
+    number: NumberArgument, host: HostOption = None, directory: DirOption = None, database: DatabaseOption = None
+) -> None:
     """Have a paused change go on, at any server."""
-    _ask(host, database, pb.SchemaJobs(order=pb.SchemaJobs.RESUME, number=number))
+    _ask(hosts_of(host, directory), database, pb.SchemaJobs(order=pb.SchemaJobs.RESUME, number=number))
     typer.echo(f"schema change {number} goes on")
 
 
-def cancel(number: NumberArgument, host: HostOption = None, database: DatabaseOption = None) -> None:
+def cancel(
+    number: NumberArgument, host: HostOption = None, directory: DirOption = None, database: DatabaseOption = None
+) -> None:
     """Take a change back, unless it removes data of dropped elements already."""
-    _ask(host, database, pb.SchemaJobs(order=pb.SchemaJobs.CANCEL, number=number))
+    _ask(hosts_of(host, directory), database, pb.SchemaJobs(order=pb.SchemaJobs.CANCEL, number=number))
     typer.echo(f"schema change {number} is taken back")
 
 
@@ -80,9 +88,9 @@ def is_running(job: pb.SchemaJob) -> bool:
     return job.state in ("running", "paused", "undoing")
 
 
-def _ask(host: str | None, database: str | None, order: pb.SchemaJobs) -> list[pb.SchemaJob]:
+def _ask(hosts: str, database: str | None, order: pb.SchemaJobs) -> list[pb.SchemaJob]:
     async def work() -> list[pb.SchemaJob]:
-        async with await aio.connect(hosts_of(host), database, autocommit=True) as connection:
+        async with await aio.connect(hosts, database, autocommit=True) as connection:
             return list((await connection.session.schema_jobs(order)).jobs)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -12,7 +12,15 @@ import uvloop
 
 from f1 import aio
 from f1.checking import Findings
-from f1.commands.options import DatabaseOption, DataLossOption, FilesArgument, HostOption, hosts_of, read_sources
+from f1.commands.options import (
+    DatabaseOption,
+    DataLossOption,
+    DirOption,
+    FilesArgument,
+    HostOption,
+    hosts_of,
+    read_sources,
+)
 from f1.commands.progress import keys_bar
 from f1.commands.schema_jobs import duration
 from f1.planning import ChangePlan, Step, TableWork, plan_change
@@ -33,6 +41,7 @@ class Format(Enum):
 def command(
     files: FilesArgument,
     host: HostOption = None,
+    directory: DirOption = None,
     database: DatabaseOption = None,
     allow_data_loss: DataLossOption = False,
     data: Annotated[
@@ -47,7 +56,7 @@ def command(
     against it, or if tables or columns with data would be dropped without --allow-data-loss.
     """
     sources = read_sources(files)
-    plan = fetch_plan(host, database, sources, data=data, examples=examples)
+    plan = fetch_plan(hosts_of(host, directory), database, sources, data=data, examples=examples)
     if form is Format.json:
         typer.echo(json.dumps(document(plan, database, allow_data_loss=allow_data_loss), indent=2))
     else:
@@ -57,12 +66,12 @@ def command(
 
 
 def fetch_plan(
-    host: str | None, database: str | None, sources: Mapping[str, str], *, data: bool, examples: int = 5
+    hosts: str, database: str | None, sources: Mapping[str, str], *, data: bool, examples: int = 5
 ) -> ChangePlan:
     """Plan, and show how far the rows are read. Raises F1Error."""
 
     async def work() -> ChangePlan:
-        async with await aio.connect(hosts_of(host), database, autocommit=True) as connection:
+        async with await aio.connect(hosts, database, autocommit=True) as connection:
             with keys_bar() as bar:
                 task = bar.add_task("read", total=None)
                 return await plan_change(
