@@ -57,13 +57,17 @@ def _load(point: EntryPoint) -> Any:
 
 
 def build(points: Iterable[EntryPoint], arguments: Sequence[str]) -> typer.Typer:
-    """Return the application with the command that ``arguments`` name, or with all if they name none (help, typos)."""
+    """Return the application with the command that ``arguments`` name, or with all if they name none (help, typos).
+
+    Loading all of them takes a second, so whoever asks for the version gets the application without any.
+    """
     known = {point.name: point for point in points}
     named = next((word for word in arguments if not word.startswith("-")), "")
     # Not "rich", which takes "[default: ...]" in help texts for a style, and leaves it out.
     app = typer.Typer(name="f1", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     app.callback()(_root)
-    for name in [named] if named in known else sorted(known):
+    wanted = [named] if named in known else [] if not named and "--version" in arguments else sorted(known)
+    for name in wanted:
         command = _load(known[name])
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)

@@ -61,6 +61,23 @@ def test_a_command_of_a_group_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "2 cups, 1 sugar\n"
 
 
+def test_the_version_is_shown_without_loading_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    load = EntryPoint.load
+
+    def noted(point: EntryPoint) -> object:
+        loaded.append(point.name)
+        return load(point)
+
+    monkeypatch.setattr(EntryPoint, "load", noted)
+    assert f1("--version") == 0
+    assert (capsys.readouterr().out.split(" ")[0], loaded) == ("f1", [])
+    assert f1("tea", "pour", "2") == 0
+    assert loaded == ["tea"]
+
+
 def test_help_shows_what_is_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     assert f1("tea", "pour", "--help") == 0
     assert "Lumps. [default: $F1_SUGAR, else none]" in capsys.readouterr().out
