@@ -6,10 +6,11 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-__all__ = ["exit_at_sigterm", "interrupted_with_us", "run_with_us"]
+__all__ = ["deaf_to_interrupts", "exit_at_sigterm", "interrupted_with_us", "run_with_us"]
 
 
 @contextmanager
@@ -27,6 +28,21 @@ def exit_at_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Have processes that are started within take no notice of ctrl-C for as long as they live.
+
+    A terminal interrupts all processes of a command at once. Those that only work for another are ended by that one:
+    else each of them would print where it was.
+    """
+    resource_tracker.ensure_running()  # which lets interrupts through again when it is started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
-from f1common.programs import exit_at_sigterm, run_with_us
+from f1common.programs import deaf_to_interrupts, exit_at_sigterm, run_with_us
 from spanstore.tools import etcdstore
 from spanstore.tools.load import (
     UNITS,
@@ -158,27 +158,49 @@ async def _compare(target: Target, plan: Plan, etcd_binary: str | None, say: Say
     """Measure our cluster, then, when it is at rest, etcd."""
     with load_processes(plan.processes) as pool:
         spec = StoreSpec("f1db", target.addresses, target.clock)
-        bench = Bench(pool, spec, plan, lambda: cpu_seconds(target), say)
-        ours, theirs = await bench.run(), {}
-        if etcd_binary is not None:
-            with (
-                tempfile.TemporaryDirectory(prefix="f1-bench-etcd-") as folder,
-                etcdstore.EtcdCluster(etcd_binary, Path(folder), free_ports()) as etcd,
-            ):
-                spec = StoreSpec("etcd", etcd.addresses)
-                theirs = await Bench(pool, spec, plan, etcd.cpu_seconds, say).run()
-    note = "etcd is not installed" if etcd_binary is None else ""
+        ours = await Bench(pool, spec, plan, lambda: cpu_seconds(target), say).run()
+        theirs, note = await _measure_etcd(etcd_binary, pool, plan, say)
     return Report(machine(), [_row(key, ours[key], theirs.get(key)) for key in ours], note)
+
+
+async def _measure_etcd(
+    binary: str | None, pool: ProcessPoolExecutor, plan: Plan, say: Say
+) -> tuple[dict[tuple[Work, int], Measured], str]:
+    """Return what etcd does, or why it is not there."""
+    if binary is None:
+        return {}, "etcd is not installed"
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f1-bench-etcd-"))
+        try:
+            etcd = stack.enter_context(etcdstore.EtcdCluster(binary, Path(folder), free_ports()))
+            await etcd.ready()
+        except (F1Error, OSError) as error:
+            return {}, f"etcd could not start: {reason_of(error)}"
+        return await Bench(pool, StoreSpec("etcd", etcd.addresses), plan, etcd.cpu_seconds, say).run(), ""
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a peer is not there, as part of a line."""
+    said = error.message if isinstance(error, F1Error) else str(error)
+    return " ".join(said.split()).rstrip(".")
 
 
 @contextmanager
 def load_processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Start the load processes and let them import what they need."""
+    """Start the load processes and let them import what they need. If what is within ends early, so do they."""
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(count, mp_context=context) as pool:
-        for future in [pool.submit(warm_up) for _ in range(count)]:
-            future.result()
-        yield pool
+        try:
+            with deaf_to_interrupts():
+                started = [pool.submit(warm_up) for _ in range(count)]
+            for future in started:
+                future.result()
+            yield pool
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
 
 
 def shares_of(clients: int, processes: int) -> list[int]:

@@ -27,6 +27,7 @@ BINARY = "etcd"
 _MEMBERS = 3
 _HOST = "127.0.0.1"
 _READY_US = 20_000_000
+_LOOK_S = 0.2
 _STOP_S = 5.0
 _CALL_TIMEOUT_S = 5.0
 _CONNECTIONS = 8
@@ -89,6 +90,26 @@ class EtcdCluster:
                 process.kill()
                 process.wait()
 
+    async def ready(self) -> None:
+        """Wait until there is a leader. Raises F1Error UNAVAILABLE, with what a member said that has ended."""
+        store = EtcdStore(self.addresses)
+        finding = asyncio.ensure_future(store.find_leader())
+        try:
+            while not finding.done():
+                await asyncio.wait([finding], timeout=_LOOK_S)
+                self._require_members()
+            await finding
+        finally:
+            finding.cancel()
+            await asyncio.gather(finding, return_exceptions=True)
+
+    def _require_members(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                log = (self._directory / f"m{number}.log").read_text(errors="replace").splitlines()
+                said = log[-1] if log else "it said nothing"
+                raise F1Error(Code.UNAVAILABLE, f"a member ended with {process.returncode}: {said}")
+
     def cpu_seconds(self) -> float:
         """Return the processor time that the members have used."""
         ticks = 0
@@ -112,12 +133,13 @@ class EtcdStore:
         """Return a stub of a connection to the leader."""
         async with self._connecting:
             if not self._stubs:
-                leader = await self._find_leader()
+                leader = await self.find_leader()
                 self._channels = [_channel(leader) for _ in range(_CONNECTIONS)]
                 self._stubs = [self._services.KVStub(channel) for channel in self._channels]
         return self._stubs[0] if rng is None else rng.choice(self._stubs)
 
-    async def _find_leader(self) -> str:
+    async def find_leader(self) -> str:
+        """Return the address of the leader, waiting for one. Raises F1Error UNAVAILABLE if there is none for long."""
         end = boot_us() + _READY_US
         while boot_us() < end:
             for address in self._addresses:

@@ -24,6 +24,7 @@ from f1 import aio
 from f1.errors import Error
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
+from f1common.programs import deaf_to_interrupts
 
 __all__ = ["DDL", "GAP", "TABLE", "Load", "MixSpec", "Operations", "hand_over"]
 
@@ -107,7 +108,8 @@ class Load:
 
     def __enter__(self) -> Self:
         """Start it. Raises F1Error UNAVAILABLE if it does not come up."""
-        self._process.start()
+        with deaf_to_interrupts():
+            self._process.start()
         if not self._pipe.poll(_STARTED_S) or self._pipe.recv() != "running":
             self._process.kill()
             raise F1Error(Code.UNAVAILABLE, "the process that makes the load did not start")

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -35,7 +35,7 @@ from f1deploy.bench.local import LocalCluster, local_cluster
 from f1deploy.bench.mixed import CATEGORIES, DDL, GAP, TABLE, Load, MixSpec, Operations
 from f1deploy.bench.postgres import find_postgres, postgres
 from f1deploy.bench.report import Format, Row
-from spanstore.tools.bench import machine
+from spanstore.tools.bench import machine, reason_of
 from spanstore.tools.load import quantile_ms
 
 __all__ = ["Goal", "Report", "command", "compare"]
@@ -154,15 +154,23 @@ def _measure(rows: int, load: _Load, slaves: int, peer: bool, check: bool, say: 
         if check:
             say("f1 check")
             cluster.f1("check")
-        theirs = None
+        theirs, note = None, "PostgreSQL is not installed" if peer else "no peer was asked for"
         if programs is not None:
             say("PostgreSQL: loading the same rows and building the same index")
-            with postgres(programs) as server:
-                server.run(_postgres_ddl())
-                server.run(f"COPY {TABLE} FROM STDIN (FORMAT csv, HEADER)", stdin=files[1])
-                theirs = server.run(_AT_REST.replace("INDEX", "INDEX CONCURRENTLY")), server.version()
-    note = "" if theirs else "PostgreSQL is not installed" if peer else "no peer was asked for"
+            theirs, note = _peer(programs, files[1])
     return compare(rows, load.rate, at_rest, found, theirs, note)
+
+
+def _peer(programs: Path, csv: Path) -> tuple[tuple[float, str] | None, str]:
+    """Return the seconds that PostgreSQL takes, and its name, or why there are none."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgres(programs))
+        except (F1Error, OSError) as error:
+            return None, f"PostgreSQL could not start: {reason_of(error)}"
+        server.run(_postgres_ddl())
+        server.run(f"COPY {TABLE} FROM STDIN (FORMAT csv, HEADER)", stdin=csv)
+        return (server.run(_AT_REST.replace("INDEX", "INDEX CONCURRENTLY")), server.version()), ""
 
 
 def _write_rows(folder: Path, rows: int) -> tuple[Path, Path]:

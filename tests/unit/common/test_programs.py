@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from f1common.programs import interrupted_with_us, run_with_us
+from f1common.programs import deaf_to_interrupts, interrupted_with_us, run_with_us
 
 _TIDIES_UP = """
 import pathlib, sys, time
@@ -48,3 +48,16 @@ def test_what_a_command_prints_is_kept_apart(tmp_path: Path) -> None:
         env={"X": "y"},
     )
     assert (done.stdout, done.stderr, done.returncode) == (f"{tmp_path}\n", "y\n", 3)
+
+
+def test_processes_that_only_work_for_another_are_not_interrupted() -> None:
+    asked = [sys.executable, "-c", "import time; print(flush=True); time.sleep(0.3); print('not interrupted')"]
+    with deaf_to_interrupts():
+        process = subprocess.Popen(asked, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == "not interrupted\n"
+    with pytest.raises(KeyboardInterrupt):  # which we are
+        signal.raise_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ from f1deploy.bench.database.peers import POSTGRES_DDL, EtcdOpener, PostgresOpen
 from f1deploy.bench.database.rounds import System
 from f1deploy.bench.local import LocalCluster, local_cluster
 from f1deploy.bench.postgres import Postgres, find_postgres, postgres
+from spanstore.tools.bench import reason_of
 from spanstore.tools.etcdstore import EtcdCluster, EtcdStore, find_binary
 from spanstore.tools.ports import free_ports
 
@@ -28,6 +29,7 @@ _BATCH = 500
 _DISTRIBUTION = "f1db"
 
 Say = Callable[[str], object]
+_Start = Callable[[ExitStack], tuple[System, Postgres | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,31 @@ def running(peers: frozenset[str], f1servers: int, say: Say) -> Iterator[Running
         # Ranges stay where they are: a move in the middle of a window would be somebody's bad luck.
         cluster = stack.enter_context(local_cluster(*options, "--set", "placement.balance_load=false"))
         systems["f1db"] = _ours(cluster, f1servers)
-        if "etcd" in peers:
-            say("starting etcd")
-            etcd = _etcd(stack)
-            systems |= {} if etcd is None else {"etcd": etcd}
-            missing += [] if etcd else ["etcd is not installed (Debian: apt-get install etcd-server)"]
-        if "PostgreSQL" in peers:
-            say("starting PostgreSQL")
-            programs = find_postgres()
-            if programs is None:
-                missing.append("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-            else:
-                server = stack.enter_context(postgres(programs, standbys=("a", "b")))
-                systems["PostgreSQL"] = _postgres(server)
+        for name, start in ((name, start) for name, start in _PEERS.items() if name in peers):
+            say(f"starting {name}")
+            try:
+                systems[name], found = _started(stack, start)
+                server = found or server
+            except _Missing as why:
+                missing.append(f"{name} {why}")
         say("writing rows")
         _fill(cluster.hosts)
         yield Running(cluster, server, systems, tuple(missing))
+
+
+class _Missing(Exception):
+    """A peer is not there, and why."""
+
+
+def _started(stack: ExitStack, start: _Start) -> tuple[System, Postgres | None]:
+    """Start and fill a peer, which ``stack`` ends. Raises _Missing, and then nothing of it is left."""
+    with ExitStack() as own:
+        try:
+            made = start(own)
+        except (F1Error, OSError, subprocess.SubprocessError) as error:
+            raise _Missing(f"could not start: {reason_of(error)}") from error
+        stack.enter_context(own.pop_all())
+        return made
 
 
 def our_system(cluster: LocalCluster, opener: Opener, settings: str) -> System:
@@ -106,23 +117,23 @@ def check_accounts(hosts: str) -> None:
         raise F1Error(Code.DATA_CORRUPTION, "transfers were acknowledged, and no account has changed")
 
 
-def _etcd(stack: ExitStack) -> System | None:
+def _etcd(stack: ExitStack) -> tuple[System, None]:
     binary = find_binary()
     if binary is None:
-        return None
+        raise _Missing("is not installed (Debian: apt-get install etcd-server)")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f1-bench-etcd-"))
     cluster = stack.enter_context(EtcdCluster(binary, Path(folder), free_ports()))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_fill_etcd(cluster.addresses))
+        runner.run(_fill_etcd(cluster))
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     version = said.partition("\n")[0].removeprefix("etcd Version:").strip()
-    return System(
-        f"etcd {version}", "three members, fsync on", EtcdOpener(cluster.addresses), dict.fromkeys(cluster.pids, "etcd")
-    )
+    opener, processes = EtcdOpener(cluster.addresses), dict.fromkeys(cluster.pids, "etcd")
+    return System(f"etcd {version}", "three members, fsync on", opener, processes), None
 
 
-async def _fill_etcd(addresses: tuple[str, ...]) -> None:
-    store = EtcdStore(addresses)
+async def _fill_etcd(cluster: EtcdCluster) -> None:
+    await cluster.ready()
+    store = EtcdStore(cluster.addresses)
     try:
         await store.put_many([(item_key(number), item(number)) for number in range(ROWS)])
         await store.put_many([(b"row/%06d" % number, bytes(ROW_BYTES)) for number in range(ROWS)])
@@ -130,8 +141,16 @@ async def _fill_etcd(addresses: tuple[str, ...]) -> None:
         await store.close()
 
 
-def _postgres(server: Postgres) -> System:
+def _postgres(stack: ExitStack) -> tuple[System, Postgres]:
+    programs = find_postgres()
+    if programs is None:
+        raise _Missing("is not installed (Debian: apt-get install postgresql)")
+    server = stack.enter_context(postgres(programs, standbys=("a", "b")))
     server.run(POSTGRES_DDL)
     server.run(f"INSERT INTO Directory VALUES ({DIRECTORY})")
     settings = "two synchronous standbys, ANY 1 (a, b), fsync on"
-    return System(server.version(), settings, PostgresOpener(server.psql), dict.fromkeys(server.pids, "PostgreSQL"))
+    opener, processes = PostgresOpener(server.psql), dict.fromkeys(server.pids, "PostgreSQL")
+    return System(server.version(), settings, opener, processes), server
+
+
+_PEERS: Mapping[str, _Start] = {"etcd": _etcd, "PostgreSQL": _postgres}
