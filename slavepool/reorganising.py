@@ -7,6 +7,7 @@ processes, the walks run in place.
 """
 
 import asyncio
+import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
@@ -24,6 +25,7 @@ from f1common.pb import slave_pb2_grpc as stubs
 from f1common.priority import module_that_gives_way
 from f1common.rpc.batches import END_OF_STREAM
 from f1common.rpc.status import carries_error, error_from_rpc
+from f1common.scratch import remove_left
 from slavepool.run_session import to_the_end
 
 __all__ = ["ChildWalks", "Walks"]
@@ -31,6 +33,7 @@ __all__ = ["ChildWalks", "Walks"]
 _START_S = 60.0
 _IDLE_S = 60.0
 _END_S = 5.0
+_FOLDERS = "f1-walks"
 
 _log = get_logger(__name__)
 
@@ -75,7 +78,8 @@ class ChildWalks:
     """Hands streams to a child process."""
 
     def __init__(self, config: Callable[[], Config]) -> None:
-        """``config`` is what the child works by."""
+        """``config`` is what the child works by. Removes what slaves left that were killed with their children."""
+        remove_left(_FOLDERS)
         self._config = config
         self._child: _Child | None = None
         self._starting = asyncio.Lock()
@@ -126,7 +130,7 @@ class ChildWalks:
 
     async def _start(self) -> _Child:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="f1-walks-")
+            self._folder = tempfile.TemporaryDirectory(prefix=f"{_FOLDERS}-{os.getpid()}-")
         self._started += 1
         path = Path(self._folder.name) / str(self._started)
         module = module_that_gives_way("slavepool.walker", must_end=True)

@@ -18,6 +18,7 @@ from f1common.rpc.status import error_from_exception, error_to_wire
 from f1common.rpc.versions import check_version
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.rowwise import RowEvaluator
+from f1server.exec.spill import spill_folder
 from f1server.schemachange.work.pacing import Paced
 from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.throttle import ThrottleOptions
@@ -68,7 +69,7 @@ class InPlaceWalks:
 
     def _evaluators(self) -> RowEvaluator:
         if self._evaluator is None:
-            self._duck = Duck(DuckConfig(memory_mb=_MEMORY_MB, threads=1))
+            self._duck = Duck(DuckConfig(memory_mb=_MEMORY_MB, threads=1, temp_dir=spill_folder()))
             self._evaluator = RowEvaluator(self._duck, self._clock)
         return self._evaluator
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -56,6 +57,25 @@ def test_the_folder_of_a_slave_that_was_killed_goes_with_its_child(
     while folders(tmp_path):
         assert time.monotonic() < end, "the folder is there still"
         time.sleep(0.05)
+
+
+def test_folders_of_slaves_that_were_killed_with_their_children_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for name in (f"f1-walks-{dead.pid}-x1", f"f1-walks-{os.getppid()}-x2", "f1-walks-older"):
+        (tmp_path / name / "1").mkdir(parents=True)
+
+    async def main() -> None:
+        walks = ChildWalks(lambda: msgspec.convert(CONFIG, Config))
+        await walks._ready()
+        assert len(folders(tmp_path)) == 3
+        await walks.close()
+
+    asyncio.run(main())
+    assert {folder.name for folder in folders(tmp_path)} == {f"f1-walks-{os.getppid()}-x2", "f1-walks-older"}
 
 
 def test_the_folder_of_a_slave_that_lives_outlasts_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
