@@ -10,10 +10,10 @@ from f1server.schemachange.jobs.ownership import Owner
 __all__ = ["Progress", "Stretch", "Watch"]
 
 _LEFT_AFTER_US = 5_000_000
-_LEFT_AFTER_SHARE = 0.1
-_LEFT_AFTER_ROWS = 100_000
-"""Before so much is done nobody can tell how long the rest takes: rows are read, and their entries sorted, long before
-the first of them counts as done."""
+_LEFT_AFTER_SHARE = 0.25
+_LEFT_AFTER_ROWS = 300_000
+"""Before so much is done nobody can tell how long the rest takes: workers start, read rows and sort their entries long
+before the first of them counts as done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,10 @@ def test_how_long_the_rest_takes_is_told_when_it_means_something() -> None:
     assert shown.owner.left_ms == 0  # too early
     shown.work(10, seconds=7)
     assert shown.owner.left_ms == 0  # too little: 110 of 1,250
-    shown.work(140, seconds=9)
-    assert shown.owner.left_ms == 80_000  # 250 in 20 s; 750 are left, and 1,000 that cost a quarter
-    shown.work(750, seconds=60)
+    shown.work(290, seconds=9)
+    assert shown.owner.left_ms == 42_500  # 400 in 20 s; 600 are left, and 1,000 that cost a quarter
+    shown.work(600, seconds=30)
     shown.watch.begin(SUM)
-    assert shown.owner.left_ms == 20_000
+    assert shown.owner.left_ms == 12_500
     shown.watch.end()
     assert shown.owner.left_ms == 0
