@@ -62,16 +62,29 @@ class WritePlanner:
     """Plans the writes of one attempt of one transaction, under one version of the schema."""
 
     def __init__(
-        self, schema: Schema, writes: Sequence[LogicalWrite], *, check_evaluator: CheckEvaluator | None = None
+        self,
+        schema: Schema,
+        writes: Sequence[LogicalWrite],
+        *,
+        check_evaluator: CheckEvaluator | None = None,
+        new_rows: Callable[[int], None] = lambda size: None,
     ) -> None:
         """Take the writes, with their defaults filled in (:func:`fill_defaults`).
 
-        Raises what :func:`f1server.rows.images.prepare` raises: NOT_FOUND, INVALID_ARGUMENT, OUT_OF_RANGE,
-        KEY_TOO_LONG; the detail ``write`` is the position of the one that is wrong.
+        ``new_rows`` is told for each row of a transaction that only inserts how many bytes all until then come to, at
+        least; it may refuse them before anything is read.
+
+        Raises what that raises, and what :func:`f1server.rows.images.prepare` does: NOT_FOUND, INVALID_ARGUMENT,
+        OUT_OF_RANGE, KEY_TOO_LONG; the detail ``write`` is the position of the one that is wrong.
         """
         self._schema = schema
         self._check_evaluator = check_evaluator
-        self._prepared = [_prepared(schema, position, write) for position, write in enumerate(writes)]
+        self._prepared: list[Prepared] = []
+        size, only_inserts = 0, all(write.kind is WriteKind.INSERT for write in writes)
+        for position, write in enumerate(writes):
+            self._prepared.append(_prepared(schema, position, write))
+            if only_inserts:
+                new_rows(size := size + _least_bytes(self._prepared[-1]))
         self._tables: dict[bytes, tuple[Table, tuple[object, ...]]] = {}
         self._rows: dict[bytes, Version | None] = {}
         self._ranges: dict[Range, Rows] = {}
@@ -275,6 +288,11 @@ class WritePlanner:
                     f"the row of {table.name} with {key} violates check {name}",
                     details={"table": table.name, "check": name, "key": key},
                 )
+
+
+def _least_bytes(inserted: Prepared) -> int:
+    """Return how many bytes a new row has in storage at least: its key, and its texts and bytes."""
+    return len(inserted.key) + sum(len(value) for value in inserted.columns.values() if isinstance(value, str | bytes))
 
 
 def _prepared(schema: Schema, position: int, write: LogicalWrite) -> Prepared:

@@ -300,7 +300,7 @@ class Committer:
 
     def _planner(self, schema: Schema, filled: Sequence[LogicalWrite]) -> WritePlanner:
         refuse_moved(schema, filled)
-        return WritePlanner(schema, filled, check_evaluator=self._evaluators.checks(schema))
+        return WritePlanner(schema, filled, check_evaluator=self._evaluators.checks(schema), new_rows=_check_size)
 
     async def work(
         self,
@@ -413,10 +413,10 @@ def allow_commit(
 
 
 def _check_size(size: int) -> None:
-    """Raise OUT_OF_RANGE for a commit that is too large, before anything is sent."""
+    """Raise OUT_OF_RANGE for a commit of that size, or more, if it is too large, before anything is sent."""
     if size > MAX_COMMIT_BYTES:
         raise F1Error(
             Code.OUT_OF_RANGE,
-            f"the transaction writes {size} bytes (rows, index entries and history); at most {MAX_COMMIT_BYTES} fit "
-            "into one commit: write in parts, or smaller values",
+            f"the transaction writes at least {size} bytes (rows, index entries and history); at most "
+            f"{MAX_COMMIT_BYTES} fit into one commit: write in parts, or smaller values",
         )

@@ -200,6 +200,30 @@ def test_a_long_key_is_refused_before_anything_is_read() -> None:
         Store().run(schema, [LogicalWrite(INSERT, "T", {42: "x" * 480})])
 
 
+def test_inserts_are_refused_as_soon_as_their_sum_is_too_large() -> None:
+    sizes: list[int] = []
+
+    def told(size: int) -> None:
+        sizes.append(size)
+        if size > 500:
+            raise F1Error(Code.OUT_OF_RANGE, "too large")
+
+    rows = [customer(number, Name="x" * 20) for number in range(1_000)]
+    with pytest.raises(F1Error, match="too large"):
+        WritePlanner(SCHEMA, rows, new_rows=told)
+    key = row_key(SCHEMA, CUSTOMER, (0,))
+    assert sizes[0] == len(key) + 20 < len(key) + len(encode_row_value(CUSTOMER, {12: "x" * 20, 15: 1}))
+    assert 500 < sizes[-1] < 550
+
+
+def test_what_may_become_less_is_not_refused_before_it_is_planned() -> None:
+    def told(size: int) -> None:
+        raise F1Error(Code.OUT_OF_RANGE, "too large")
+
+    WritePlanner(SCHEMA, [customer(1, Name="x" * 20), write(DELETE, "Customer", 1)], new_rows=told)
+    WritePlanner(SCHEMA, [write(UPSERT, "Customer", 1, Level=1, Name="x" * 20)] * 2, new_rows=told)
+
+
 # ---------------------------------------------------------------- what writes do
 
 
