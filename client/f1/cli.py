@@ -125,4 +125,8 @@ def _usage_message(error: Any) -> str:
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     arguments = sys.argv[1:]
-    return run(build(entry_points(group=GROUP), arguments), arguments)
+    try:
+        app = build(entry_points(group=GROUP), arguments)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return run(app, arguments)

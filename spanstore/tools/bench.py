@@ -219,11 +219,15 @@ async def run_window(
     """Run one load process for each of ``specs``; return what they saw, and what ``cpu`` grew by within the window."""
     loop = asyncio.get_running_loop()
     running = [loop.run_in_executor(pool, load, spec) for spec in specs]
-    await _sleep_until(window_us[0])
-    before = cpu()
-    await _sleep_until(window_us[1])
-    after = cpu()
-    results = await asyncio.gather(*running)
+    try:
+        await _sleep_until(window_us[0])
+        before = cpu()
+        await _sleep_until(window_us[1])
+        after = cpu()
+        results = await asyncio.gather(*running)
+    finally:
+        for future in running:
+            future.cancel()  # if this ends early nobody asks how they end
     return results, None if before is None or after is None else after - before
 
 

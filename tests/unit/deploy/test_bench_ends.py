@@ -1,20 +1,26 @@
 """Benchmarks that are interrupted say nothing of their load processes, and peers that cannot start end none."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from f1common.clock import boot_us
 from f1deploy.bench import schema_change
 from f1deploy.bench.database import systems
 from spanstore.tools import bench
+from spanstore.tools.load import LoadResult
 
 _PROGRAM = """
 import time
@@ -92,3 +98,26 @@ def test_so_are_those_of_other_benchmarks(broken: Path) -> None:
         "etcd could not start: [Errno 2]"
     )
     assert asyncio.run(bench._measure_etcd(None, nothing, nothing, nothing)) == ({}, "etcd is not installed")
+
+
+def test_nobody_is_told_how_the_load_of_an_interrupted_window_ended(caplog: pytest.LogCaptureFixture) -> None:
+    ending = threading.Event()
+
+    def load(_: int) -> LoadResult:
+        ending.wait()
+        raise BrokenProcessPool
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            now = boot_us()
+            pools: Any = pool
+            window = asyncio.create_task(bench.run_window(pools, load, [1], (now, now + 600_000_000), lambda: None))
+            await asyncio.sleep(0.05)
+            window.cancel()
+            await asyncio.wait([window])
+            ending.set()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+    gc.collect()
+    assert caplog.records == []

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from f1.cli import build, run
+from f1.cli import build, main, run
 from f1common.errors import Code, F1Error
 
 app = typer.Typer(no_args_is_help=True)
@@ -76,6 +76,15 @@ def test_the_version_is_shown_without_loading_commands(
     assert (capsys.readouterr().out.split(" ")[0], loaded) == ("f1", [])
     assert f1("tea", "pour", "2") == 0
     assert loaded == ["tea"]
+
+
+def test_an_interrupt_while_commands_are_loaded_is_as_one_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(point: EntryPoint) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EntryPoint, "load", interrupted)
+    monkeypatch.setattr(sys, "argv", ["f1", "sql"])
+    assert main() == 130
 
 
 def test_help_shows_what_is_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
