@@ -267,7 +267,7 @@ class SqlRunner:
         if not request.writes and not (self._dist is not None and self._dist.forced(query.text)):
             # Before anybody counts the table: most such queries find their few rows.
             found = await self._engine.run_direct(bound, source)
-            if found is None and request.few_as_rows and reader.of_now is not None:
+            if found is None and request.few_as_rows:
                 found = await self._engine.run_point(bound, source)
             if found is not None:
                 return _Ran(bound, found, "a few rows in the order of the key: there is nothing to evaluate")

@@ -128,7 +128,7 @@ class Transaction(Reads):
             async def run() -> Answer:
                 context = self._context()
                 del context.writes[before:]
-                execute = pb.Execute(sql=sql, params=encoded, txn=context)
+                execute = pb.Execute(sql=sql, params=encoded, txn=context, few_as_rows=True)
                 return await self._execute(execute, self._session.deadline())
 
             reply, server = await self._guarded(run())

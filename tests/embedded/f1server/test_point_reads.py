@@ -19,6 +19,7 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import spanstore_pb2 as pb_span
 from f1common.rpc.deadlines import Deadline
+from f1server.exec.engine import Engine
 from f1server.rows.keys import row_key
 from f1server.testing.database import Database, with_database
 from f1server.txn import together
@@ -133,6 +134,66 @@ async def _one_by_one(rows: Rows) -> list[str]:
 async def _table(rows: Rows) -> list[str]:
     table = await rows.fetch_arrow()
     return [str(table.schema), repr(table.to_pydict())]
+
+
+def test_a_select_by_key_in_a_transaction_notes_what_it_saw() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("A", [{"Id": 1, "V": 10}, {"Id": 2, "V": 20}])
+        await asyncio.sleep(20)  # snapshots are of the past
+        session = db.conn.session
+        for kind, noted in ((pb.OPTIMISTIC, 1), (pb.SNAPSHOT, 0), (pb.AUTOCOMMIT, 0)):
+            for number in (1, 3):
+                seen = []
+                for few in (True, False):
+                    execute = pb.Execute(
+                        sql="SELECT V FROM A WHERE Id = ?",
+                        params=encode_params([number]),
+                        txn=pb.TxnContext(kind=kind),
+                        few_as_rows=few,
+                    )
+                    reply, _ = await session.execute(execute, session.deadline(), Resend.ALWAYS)
+                    assert bool(reply.rows) is (few and number == 1)
+                    assert reply.read_ts > 0 and len(reply.read_set) == noted
+                    seen.append([(entry.key, entry.ts, tuple(entry.columns)) for entry in reply.read_set])
+                assert seen[0] == seen[1]
+
+    with_database(body, *DDL)
+
+
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic", "snapshot"])
+def test_a_select_by_key_in_a_transaction_is_answered_as_cells(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    found: list[object] = []
+    run_point = Engine.run_point
+
+    async def noted(engine: Engine, *arguments: Any) -> Any:
+        result = await run_point(engine, *arguments)
+        found.append(result and len(result.cells))
+        return result
+
+    monkeypatch.setattr(Engine, "run_point", noted)
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("A", [{"Id": 1, "V": 10}, {"Id": 2, "V": 20}])
+        await asyncio.sleep(20)  # snapshots are of the past
+        async with db.conn.transaction(kind) as tx:
+            assert await (await tx.execute("SELECT V FROM A WHERE Id = 1")).fetchall() == [(10,)]
+            assert await (await tx.execute("SELECT V FROM A WHERE Id = 3")).fetchall() == []
+            assert found == [1, 0]
+            if kind != "snapshot":
+                await tx.execute("UPDATE A SET V = V + 1 WHERE Id = 1")
+                assert await (await tx.execute("SELECT V FROM A WHERE Id = 1")).fetchall() == [(11,)]
+
+        async def taken(tx: Any) -> None:
+            (row,) = await (await tx.execute("SELECT V FROM A WHERE Id = 2")).fetchall()
+            if kind == "optimistic" and row == (20,):
+                await db.conn.update("A", {"Id": 2, "V": 21})  # what was read is no more when it commits
+            await tx.upsert("A", {"Id": 4, "V": row[0]})
+
+        if kind != "snapshot":
+            await db.conn.run(taken, kind=kind)
+            assert await db.rows("SELECT V FROM A WHERE Id = 4") == [(21 if kind == "optimistic" else 20,)]
+
+    with_database(body, *DDL)
 
 
 def test_many_rows_come_as_an_arrow_stream() -> None:
