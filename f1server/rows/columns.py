@@ -24,12 +24,12 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, ElementState, Kind, Schema, Table
 from f1server.rows import locks
 from f1server.rows.arrow import arrow_type, from_arrow
-from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_tail, tracked_ids
+from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_tail, check_batch_key, tracked_ids
 from f1server.rows.columnentries import NewEntries, entries_by_columns, plan_entries
 from f1server.rows.columnkeys import RowKeys
 from f1server.rows.defaults import columns_with_default
 from f1server.rows.ipc import read_batch
-from f1server.rows.keys import MAX_KEY_BYTES, check_key_length
+from f1server.rows.keys import MAX_KEY_BYTES
 from f1server.rows.layout import layout, of_schema
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
@@ -229,7 +229,7 @@ def _history(
         batches.add(roots[i], own[i], after[i], given)
     found = list(batches.encoded())
     tail, offset = batch_tail(commit_unique)
-    check_key_length(max((root for root, _ in found), key=len) + tail, f"a change of {table.name}")
+    check_batch_key(max((root for root, _ in found), key=len), commit_unique, table.name)
     cells = pieces_of(BATCH_CELL, pa.array([data for _, data in found], pa.binary()))
     stored = join_rows([cells], len(found))
     return [

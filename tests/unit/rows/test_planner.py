@@ -200,6 +200,25 @@ def test_a_long_key_is_refused_before_anything_is_read() -> None:
         Store().run(schema, [LogicalWrite(INSERT, "T", {42: "x" * 480})])
 
 
+def test_whether_a_change_fits_does_not_depend_on_the_id_that_was_drawn() -> None:
+    """A zero byte takes two in a key, most others one."""
+    table = Table(4, "T", 0, (Column(42, "K", kind(Kind.STRING)),), key_column_ids=(42,))
+    schema = replace(SCHEMA, tables=(*SCHEMA.tables, table))
+
+    def fits(size: int, unique: bytes) -> bool:
+        planner = WritePlanner(schema, [LogicalWrite(INSERT, "T", {42: "x" * size})])
+        planner.give(dict.fromkeys(planner.needs().rows))
+        try:
+            return bool(planner.plan(unique).writes)
+        except F1Error as error:
+            assert error.code is Code.KEY_TOO_LONG
+            return False
+
+    fitting = {unique: [size for size in range(400, 488) if fits(size, unique)] for unique in (bytes(16), b"x" * 16)}
+    assert fitting[bytes(16)] == fitting[b"x" * 16]
+    assert 30 < len(fitting[bytes(16)]) < 60
+
+
 def test_inserts_are_refused_as_soon_as_their_sum_is_too_large() -> None:
     sizes: list[int] = []
 
