@@ -74,6 +74,8 @@ class Mover:
         self._client = client
         self._calls = calls
         self._patience_us = patience_us
+        self._open_from = FIRST_JOB_KEY
+        """All jobs before this key have ended, and stay so: numbers ascend."""
         self._shipped: tuple[int, int] = (0, 0)  # the last piece: of which job, and when
         self.ended: Counter[JobState] = Counter()
         """How many jobs this mover has brought to which end."""
@@ -105,9 +107,12 @@ class Mover:
         """Return the oldest job that has not ended, as the replica here knows it."""
         if not self._leads():
             return None
-        rows = self._server.stored_rows(META_GROUP, [(FIRST_JOB_KEY, JOBS_END)]) or []
-        jobs = (decode_job(value) for _, value in rows)
-        return next((job.number for job in jobs if not job.ended), None)
+        for key, value in self._server.stored_rows(META_GROUP, [(self._open_from, JOBS_END)]) or []:
+            job = decode_job(value)
+            if not job.ended:
+                return job.number
+            self._open_from = key + b"\x00"
+        return None
 
     async def _carry_out(self, number: int) -> None:
         """Take a job to its end. Raises _Replaced, and F1Error for what may go better later."""
