@@ -219,7 +219,7 @@ class Frontend:
             except F1Error:
                 await self._pessimistic.failed(txn.handle)
                 raise
-            return pb.ReadReply(results=[_rows(r, request.few_as_rows) for r in results])
+            return pb.ReadReply(results=[_rows(r, request.few_as_rows) for r in results], schema_version=schema.version)
         timestamp = request.timestamp or txn.read_ts
         if not timestamp:
             timestamp = leased.checked(await self.read_timestamp(txn.kind))
@@ -234,6 +234,7 @@ class Frontend:
             results=[_rows(r, request.few_as_rows) for r in results],
             read_ts=timestamp,
             read_set=read_set_to_pb(reader.read_set.values()),
+            schema_version=leased.schema.version,
         )
 
     async def _read_point(
@@ -243,7 +244,7 @@ class Frontend:
         nosql.allow(rights_of(schema, caller), schema, reads)
         timestamp, found = await nosql.read_point(schema, reads[0], self._sql.together.read)
         leased.checked(timestamp)
-        return pb.ReadReply(results=[_rows(found, few_as_rows)], read_ts=timestamp)
+        return pb.ReadReply(results=[_rows(found, few_as_rows)], read_ts=timestamp, schema_version=schema.version)
 
     async def read_timestamp(self, kind: int) -> int:
         """Return the timestamp for a transaction that has none yet."""

@@ -11,13 +11,14 @@ from typing import Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
+from f1 import nosql
 from f1.changes import ChangeBatch, read_batches
 from f1.cursors import Cursor
 from f1.errors import InterfaceError, translated, translating
 from f1.forks import note_connect
 from f1.logins import Login, credentials_of
 from f1.metadata import Metadata
-from f1.nosql import Key, Read, RowLike, table_read, with_metadata
+from f1.nosql import Key, Read, RowLike
 from f1.results import ResultSet, Row, dicts_of
 from f1.runtime import process_rng
 from f1.servers import Resend, Servers, parse_hosts
@@ -311,10 +312,13 @@ class Connection(Reads):
         deadline = session.deadline()
         retries: Retries | None = None
         small = all(read.keys is not None and len(read.keys) <= SMALL for read in reads)
+
+        async def send(messages: Sequence[pb.TableRead]) -> pb.ReadReply:
+            return await session.read(pb.Read(reads=messages, few_as_rows=True), deadline, small=small)
+
         while True:
             try:
-                messages = await with_metadata(session, lambda metadata: [table_read(metadata, read) for read in reads])
-                reply = await session.read(pb.Read(reads=messages, few_as_rows=True), deadline, small=small)
+                reply = await nosql.read_many(session, reads, send)
                 return [dicts_of(result, session) for result in reply.results]
             except F1Error as error:
                 retries = retries or Retries(session, self.kind, deadline.remaining_s())

@@ -1,6 +1,6 @@
 """Reads and writes by key (F1 section 7.2): Python values in, requests out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -59,6 +59,30 @@ async def with_metadata(session: Session, work: Callable[[Metadata], T]) -> T:
         if error.code is not Code.NOT_FOUND:
             raise
     return work(await session.metadata(fresh=True))
+
+
+async def read_many(
+    session: Session, reads: Sequence[Read], send: Callable[[Sequence[pb.TableRead]], Awaitable[pb.ReadReply]]
+) -> pb.ReadReply:
+    """Read rows by keys as the schema is that the server has; ``send`` asks it, and may be called more than once.
+
+    A key travels as a tuple, in an order that changes when a table moves or an index is made anew: those that were
+    made by an older schema would be the keys of other rows. Raises F1Error as :func:`with_metadata` and ``send``.
+    """
+
+    def made(metadata: Metadata) -> tuple[int, list[pb.TableRead]]:
+        return metadata.version, [table_read(metadata, read) for read in reads]
+
+    version, messages = await with_metadata(session, made)
+    while True:
+        reply = await send(messages)
+        if reply.schema_version <= version:
+            return reply
+        await session.metadata_since(reply.schema_version)
+        before = messages
+        version, messages = await with_metadata(session, made)
+        if messages == before:
+            return reply
 
 
 def table_read(metadata: Metadata, read: Read) -> pb.TableRead:

@@ -30,6 +30,8 @@ NEXT_ANSWER_BYTES = 8 << 20
 _CHANGE_GRACE_S = 5.0
 """How long somebody is asked for a schema change that nobody knows."""
 _OUTCOME_GRACE_S = 20.0
+_BEHIND_S = 3.0
+"""How long a server may go on with an older version of the schema than another one has answered with."""
 SMALL = 16
 """Rows of a request that may share its message with others."""
 _ELSEWHERE = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
@@ -134,6 +136,7 @@ class Session:
 
         response, _ = await self._send(make, deadline, Resend.ALWAYS, server, small=small)
         check(len(response.read.results) == len(read.reads), "a server answers every read of a request")
+        self._notice_version(response.read.schema_version)
         return response.read
 
     # ------------------------------------------------------------------------------------------------ commits
@@ -287,6 +290,18 @@ class Session:
         if self._reading_metadata is None or self._reading_metadata.done():
             self._reading_metadata = asyncio.create_task(self._read_metadata(), name="reading the schema")
         return await asyncio.shield(self._reading_metadata)
+
+    async def metadata_since(self, version: int) -> Metadata:
+        """Return the schema as a server has it that has this version at least; another one may be a moment behind."""
+        metadata = await self.metadata()
+        backoff, patience = self.backoff(), Deadline.after(_BEHIND_S)
+        while metadata.version < version:
+            delay_s = backoff.next_s()
+            if ends_within(patience, delay_s):
+                break
+            await asyncio.sleep(delay_s)
+            metadata = await self.metadata(fresh=True)
+        return metadata
 
     async def _read_metadata(self) -> Metadata:
         self._metadata = Metadata(await self.show_schema())

@@ -144,17 +144,17 @@ class Transaction(Reads):
 
     async def _read(self, reads: Sequence[Read]) -> pb.ReadReply:
         self._require_open()
-        messages = await nosql.with_metadata(
-            self._session, lambda metadata: [nosql.table_read(metadata, read) for read in reads]
-        )
         if self._read_ts and self.kind != "pessimistic":
-            return await self._read_messages(messages)
+            return await self._read_now(reads)
         async with self._statement:  # the first read decides about the timestamp of all
-            return await self._read_messages(messages)
+            return await self._read_now(reads)
 
-    async def _read_messages(self, messages: Sequence[pb.TableRead]) -> pb.ReadReply:
-        read = pb.Read(reads=messages, txn=self._context(), few_as_rows=True)
-        reply = await self._guarded(self._session.read(read, self._session.deadline(), self._server()))
+    async def _read_now(self, reads: Sequence[Read]) -> pb.ReadReply:
+        async def send(messages: Sequence[pb.TableRead]) -> pb.ReadReply:
+            read = pb.Read(reads=messages, txn=self._context(), few_as_rows=True)
+            return await self._guarded(self._session.read(read, self._session.deadline(), self._server()))
+
+        reply = await nosql.read_many(self._session, reads, send)
         self._note(reply.read_ts, reply.read_set)
         return reply
 
@@ -216,7 +216,8 @@ class Transaction(Reads):
             committed = await self._commit(self._session.deadline(timeout_s))
         except F1Error as error:
             self._state = "lost" if error.ambiguous else "aborted"
-            if error.code is Code.NOT_FOUND and "key" not in error.details:
+            renamed = error.details.get("conflict") == "schema"
+            if renamed or (error.code is Code.NOT_FOUND and "key" not in error.details):
                 self._session.forget_metadata()  # the ids in the writes are of an older schema
             raise
         except BaseException:

@@ -330,14 +330,16 @@ class TableRows(_message.Message):
     def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ReadReply(_message.Message):
-    __slots__ = ("results", "read_ts", "read_set")
+    __slots__ = ("results", "read_ts", "read_set", "schema_version")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     READ_TS_FIELD_NUMBER: _ClassVar[int]
     READ_SET_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[TableRows]
     read_ts: int
     read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
-    def __init__(self, results: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ...) -> None: ...
+    schema_version: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("writes", "read_set", "read_ts", "commit_id", "created_ts", "priority_ts")

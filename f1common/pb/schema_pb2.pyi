@@ -46,7 +46,7 @@ class ColumnType(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., proto: _Optional[str] = ..., max_length: _Optional[int] = ..., precision: _Optional[int] = ..., scale: _Optional[int] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("id", "name", "type", "not_null", "default_sql", "state", "hidden", "untracked", "not_null_state")
+    __slots__ = ("id", "name", "type", "not_null", "default_sql", "state", "hidden", "untracked", "not_null_state", "former_names")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class Column(_message.Message):
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     UNTRACKED_FIELD_NUMBER: _ClassVar[int]
     NOT_NULL_STATE_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NAMES_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     type: ColumnType
@@ -65,7 +66,16 @@ class Column(_message.Message):
     hidden: bool
     untracked: bool
     not_null_state: ElementState
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[ColumnType, _Mapping]] = ..., not_null: _Optional[bool] = ..., default_sql: _Optional[str] = ..., state: _Optional[_Union[ElementState, str]] = ..., hidden: _Optional[bool] = ..., untracked: _Optional[bool] = ..., not_null_state: _Optional[_Union[ElementState, str]] = ...) -> None: ...
+    former_names: _containers.RepeatedCompositeFieldContainer[FormerName]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[ColumnType, _Mapping]] = ..., not_null: _Optional[bool] = ..., default_sql: _Optional[str] = ..., state: _Optional[_Union[ElementState, str]] = ..., hidden: _Optional[bool] = ..., untracked: _Optional[bool] = ..., not_null_state: _Optional[_Union[ElementState, str]] = ..., former_names: _Optional[_Iterable[_Union[FormerName, _Mapping]]] = ...) -> None: ...
+
+class FormerName(_message.Message):
+    __slots__ = ("name", "until")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    until: int
+    def __init__(self, name: _Optional[str] = ..., until: _Optional[int] = ...) -> None: ...
 
 class IndexPart(_message.Message):
     __slots__ = ("column_id", "path")

@@ -75,6 +75,12 @@ class Column:
     hidden: bool = False
     untracked: bool = False
     not_null_state: ElementState = ElementState.PUBLIC
+    former_names: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """The names that it had before, oldest first, each with the version of the schema that took it away."""
+
+    def name_in(self, version: int) -> str:
+        """Return the name that it had in an older version of the schema."""
+        return next((name for name, until in self.former_names if version < until), self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,11 @@ class Table:
     def by_name(self) -> dict[str, Column]:
         """Public columns by lower-case name, the hidden key included."""
         return {c.name.lower(): c for c in self.columns if c.state is ElementState.PUBLIC}
+
+    @cached_property
+    def names_since(self) -> int:
+        """The version of the schema in which a column last got another name; 0: none ever did."""
+        return max((until for c in self.columns for _, until in c.former_names), default=0)
 
     @cached_property
     def visible(self) -> tuple[Column, ...]:

@@ -25,8 +25,8 @@ class ReadSetEntry:
 class Conflict(F1Error):
     """A row changed after it was read: the transaction has to be run again from its beginning, by its client."""
 
-    def __init__(self, message: str, key: bytes) -> None:
-        super().__init__(Code.ABORTED, message, retryable=True, details={"key": key.hex(), "conflict": "read set"})
+    def __init__(self, message: str, key: bytes, what: str = "read set") -> None:
+        super().__init__(Code.ABORTED, message, retryable=True, details={"key": key.hex(), "conflict": what})
 
 
 def moved(table: str, key: bytes = b"") -> Conflict:

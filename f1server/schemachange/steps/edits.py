@@ -231,7 +231,7 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
             current = _element(table, part, after.id, after.name)
             if _stateless(current) != _stateless(before):
                 raise _changed(after.name)
-            return _replaced(table, part, _in_state_of(current, after))
+            return _replaced(table, part, _named(schema, current, _in_state_of(current, after)))
         case NotNullTo(table_id, column_id, name, state):
             table = _require(schema, table_id, name)
             column = _element(table, Part.COLUMN, column_id, name)
@@ -269,6 +269,15 @@ def _in_state_of(current: Any, after: Any) -> Any:
     if isinstance(current, Index):
         after = replace(after, readable_from=current.readable_from)
     return replace(after, state=current.state)
+
+
+def _named(schema: Schema, before: Any, after: Any) -> Any:
+    """Return an element after an edit that knows which names it had."""
+    if not isinstance(after, Column):
+        return after
+    if before.name.lower() == after.name.lower():
+        return replace(after, former_names=before.former_names)
+    return replace(after, former_names=(*before.former_names, (before.name, schema.version + 1)))
 
 
 def _with(table: Table, part: Part, elements: tuple[Any, ...]) -> Table:

@@ -104,6 +104,7 @@ def _mirror(old: Schema, wanted: Schema, before: Table, after: Table, new_id: Ne
     return replace(
         after,
         id=table_id,
+        columns=tuple(replace(c, former_names=before.by_id[c.id].former_names) for c in after.columns),
         indexes=tuple(
             replace(index, id=index_id(new_id, new_root, local=index.local), readable_from=0) for index in after.indexes
         ),

@@ -1,0 +1,118 @@
+"""Clients that know an older schema, and only read and write by key: what they name is what it is called now.
+
+Names become ids, and keys tuples, in the client. So a client that has not heard of a change must be told, or it would
+go on for ever with the column that had the name before.
+"""
+
+import pytest
+
+import f1
+from f1server.testing.database import Database, with_database
+
+PAIR = "CREATE TABLE Pair (K INT64, J INT64, A INT64, PRIMARY KEY (K, J))"
+NAMED = "CREATE TABLE Named (K INT64 PRIMARY KEY, A INT64, B INT64)"
+MANY = 40
+"""So many rows are inserted by columns."""
+
+
+async def stale(db: Database) -> f1.aio.Connection:
+    """Return a connection that knows the schema, and has a row in Named."""
+    other = await db.at(1)
+    await other.insert("Named", {"K": 1, "A": 10, "B": 20})
+    return other
+
+
+SWAP = ("ALTER TABLE Named RENAME COLUMN A TO C", "ALTER TABLE Named RENAME COLUMN B TO A")
+REPLACE = ("ALTER TABLE Named RENAME COLUMN A TO C", "ALTER TABLE Named ADD COLUMN A INT64")
+
+
+@pytest.mark.parametrize(("ddl", "now"), [(SWAP, 20), (REPLACE, None)])
+def test_a_name_that_another_column_has_by_now_is_that_column(ddl: tuple[str, ...], now: int | None) -> None:
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        await db.ddl(*ddl)
+        assert await db.rows("SELECT C, A FROM Named") == [(10, now)]
+        await other.update("Named", {"K": 1, "A": 77})
+        assert await db.rows("SELECT C, A FROM Named") == [(10, 77)]
+        await other.upsert("Named", {"K": 1, "A": 78})
+        assert await db.rows("SELECT C, A FROM Named") == [(10, 78)]
+
+    with_database(body, NAMED)
+
+
+def test_so_it_is_where_rows_come_by_columns() -> None:
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        await db.ddl(*SWAP)
+        await other.insert("Named", [{"K": 100 + i, "A": i} for i in range(MANY)])
+        assert await db.rows("SELECT count(*), count(C), sum(A) FROM Named WHERE K >= 100") == [
+            (MANY, 0, sum(range(MANY)))
+        ]
+
+    with_database(body, NAMED)
+
+
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic"])
+def test_a_transaction_that_has_written_before_is_run_again(kind: str) -> None:
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        with pytest.raises(f1.TransactionAborted) as caught:
+            async with other.transaction(kind=kind) as tx:
+                await tx.update("Named", {"K": 1, "A": 77})
+                await db.ddl(*SWAP)
+        assert caught.value.retryable
+        assert "another column" in str(caught.value)
+        assert await db.rows("SELECT C, A FROM Named") == [(10, 20)]
+        await other.run(lambda tx: tx.update("Named", {"K": 1, "A": 77}), kind=kind)
+        assert await db.rows("SELECT C, A FROM Named") == [(10, 77)]
+
+    with_database(body, NAMED)
+
+
+def test_a_rename_alone_disturbs_nobody() -> None:
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        async with other.transaction() as tx:
+            await tx.update("Named", {"K": 1, "A": 77})
+            await db.ddl("ALTER TABLE Named RENAME COLUMN A TO C", "ALTER TABLE Named ADD COLUMN D INT64 DEFAULT 1")
+        assert await db.rows("SELECT C FROM Named") == [(77,)]
+
+    with_database(body, NAMED)
+
+
+def test_keys_by_name_are_in_the_order_of_the_key_as_it_is() -> None:
+    async def body(db: Database) -> None:
+        other = await db.at(1)
+        await other.insert("Pair", [{"K": 1, "J": 2, "A": 12}, {"K": 2, "J": 1, "A": 21}, {"K": 3, "J": 4, "A": 34}])
+        await db.ddl("ALTER TABLE Pair SET PRIMARY KEY (J, K)")
+        row = await other.get("Pair", {"K": 1, "J": 2})
+        assert row is not None
+        assert row["A"] == 12
+
+    with_database(body, PAIR)
+
+
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic", "snapshot"])
+def test_so_they_are_in_transactions(kind: str) -> None:
+    async def body(db: Database) -> None:
+        other = await db.at(1)
+        await other.insert("Pair", [{"K": 1, "J": 2, "A": 12}, {"K": 2, "J": 1, "A": 21}])
+        await db.ddl("ALTER TABLE Pair SET PRIMARY KEY (J, K)")
+        async with other.transaction(kind=kind) as tx:
+            row = await tx.get("Pair", {"K": 1, "J": 2})
+        assert row is not None
+        assert row["A"] == 12
+
+    with_database(body, PAIR)
+
+
+def test_keys_of_an_index_that_was_made_anew_are_in_its_order() -> None:
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        await db.ddl("CREATE INDEX Both ON Named (A, B)", "INSERT INTO Named VALUES (2, 20, 10)")
+        key = {"A": 10, "B": 20}
+        assert [row["K"] for row in await other.read("Named", index="Both", keys=[key])] == [1]
+        await db.ddl("DROP INDEX Both", "CREATE INDEX Both ON Named (B, A)")
+        assert [row["K"] for row in await other.read("Named", index="Both", keys=[key])] == [1]
+
+    with_database(body, NAMED)
