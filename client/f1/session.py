@@ -382,8 +382,9 @@ class Session:
                 if "schema_change" in error.details:
                     raise
                 delay_s = backoff.next_s()
-                # What the lost server has sent may still arrive.
-                if error.code is not Code.NOT_FOUND or ends_within(patience, delay_s) or ends_within(deadline, delay_s):
+                # What the lost server has sent may still arrive; a server that cannot ask the storage tier asks again.
+                unknown = error.code is Code.NOT_FOUND and not ends_within(patience, delay_s)
+                if not (unknown or error.code is Code.DEADLINE_EXCEEDED) or ends_within(deadline, delay_s):
                     text = f"the schema may have changed or not ({cause.message}); look at it before doing it again"
                     raise F1Error(Code.UNKNOWN_OUTCOME, text, details=cause.details) from error
             await asyncio.sleep(delay_s)

@@ -72,6 +72,22 @@ def test_sources_are_followed_as_well() -> None:
     with_database(body, BASE)
 
 
+def test_a_change_is_followed_over_a_time_without_the_meta_group() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a} for a in range(50)])
+        asked = db.env.spawn(db.conn.execute("CREATE INDEX RV ON R (V)"))
+        owner = (await running(db)).owner
+        db.world.crash(owner)
+        db.world.partition([db.cluster.names[0]])
+        await asyncio.sleep(60)
+        db.world.heal_links()
+        await asked
+        job = await last_job(db)
+        assert job.state == "done" and job.owner != owner
+
+    with_database(body, BASE, spanservers=3, groups=3, voters={0: (0,), 1: (1,), 2: (2,)})
+
+
 def test_what_nobody_knows_has_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server dies before it has begun the change."""
     change = SchemaChanges._change
