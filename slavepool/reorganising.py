@@ -12,6 +12,7 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,6 +84,7 @@ class ChildWalks:
         self._config = config
         self._child: _Child | None = None
         self._starting = asyncio.Lock()
+        self._begun: asyncio.Task[_Child] | None = None
         self._streams: set[asyncio.Task[Any]] = set()
         self._ending: asyncio.Task[None] | None = None
         self._closed = False
@@ -125,7 +127,12 @@ class ChildWalks:
                 _log.warning("the process that works on rows has ended", code=self._child.process.returncode)
                 await self._end()
             if self._child is None:
-                self._child = await self._start()
+                # On busy processors that takes longer than a stream waits. The next one finds what this one began;
+                # otherwise each would begin anew, and all of these processes would be in each other's way.
+                self._begun = self._begun or asyncio.create_task(self._start(), name="start of a process")
+                await asyncio.wait((self._begun,))
+                begun, self._begun = self._begun, None
+                self._child = begun.result()
             return self._child
 
     async def _start(self) -> _Child:
@@ -141,14 +148,17 @@ class ChildWalks:
         if process.stdin is None or process.stdout is None:
             raise F1Error(Code.INTERNAL, "a process was started without pipes")
         process.stdin.write(msgspec.json.encode(self._config()) + b"\n")
+        said = b""
         try:
-            async with asyncio.timeout(_START_S):
-                said = await process.stdout.readline()
-        except TimeoutError:
-            said = b""
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_START_S):
+                    said = await process.stdout.readline()
+        finally:
+            if not said:
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    process.kill()
+                await to_the_end(process.wait())
         if not said:
-            process.kill()
-            await process.wait()
             raise F1Error(Code.UNAVAILABLE, "the process that works on rows does not start; the slave's log says why")
         _log.info("a process that works on rows was started", pid=process.pid)
         return _Child(process, grpc.aio.insecure_channel(f"unix:{path}"))
@@ -165,6 +175,11 @@ class ChildWalks:
                 await self._end()
 
     async def _end(self) -> None:
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            begun.cancel()
+            await asyncio.wait((begun,))
+            self._child = None if begun.cancelled() or begun.exception() is not None else begun.result()
         child, self._child = self._child, None
         if child is not None:
             await child.end()

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from asyncio.subprocess import Process
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -89,5 +91,54 @@ def test_the_folder_of_a_slave_that_lives_outlasts_its_child(tmp_path: Path, mon
             assert len(folders(tmp_path)) == 1
         await walks.close()
         assert not folders(tmp_path)
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Process]:
+    """The processes that have been started."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found: list[Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def watched(*arguments: Any, **more: Any) -> Process:
+        found.append(await start(*arguments, **more))
+        return found[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", watched)
+    return found
+
+
+def test_a_stream_that_is_given_up_while_the_child_starts_leaves_it_to_the_next(started: list[Process]) -> None:
+    """On busy processors a start takes longer than a stream waits: each would leave one more process behind."""
+
+    async def main() -> None:
+        walks = ChildWalks(lambda: msgspec.convert(CONFIG, Config))
+        for _ in range(3):
+            stream = asyncio.create_task(walks.serve(None))
+            while not started:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+            stream.cancel()
+            await asyncio.gather(stream, return_exceptions=True)
+        child = await walks._ready()
+        assert [process.pid for process in started] == [child.process.pid]
+        await walks.close()
+        assert child.process.returncode is not None
+
+    asyncio.run(main())
+
+
+def test_a_child_that_nobody_waited_for_ends_with_its_slave(started: list[Process]) -> None:
+    async def main() -> None:
+        walks = ChildWalks(lambda: msgspec.convert(CONFIG, Config))
+        stream = asyncio.create_task(walks.serve(None))
+        while not started:
+            await asyncio.sleep(0.01)
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        await walks.close()
+        assert [process.returncode is not None for process in started] == [True]
 
     asyncio.run(main())
