@@ -91,4 +91,5 @@ def table_read_from_pb(message: pb.TableRead) -> nosql.TableRead:
         limit=message.limit,
         reverse=message.reverse,
         exclusive=message.exclusive,
+        key_columns=tuple(message.key_columns),
     )

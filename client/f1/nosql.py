@@ -75,7 +75,12 @@ async def read_many(
 
     version, messages = await with_metadata(session, made)
     while True:
-        reply = await send(messages)
+        try:
+            reply = await send(messages)
+        except F1Error as error:
+            if error.details.get("conflict") == "schema":
+                session.forget_metadata()
+            raise
         if reply.schema_version <= version:
             return reply
         await session.metadata_since(reply.schema_version)
@@ -91,7 +96,9 @@ def table_read(metadata: Metadata, read: Read) -> pb.TableRead:
     message = pb.TableRead(table=table.name, limit=read.limit, reverse=read.reverse, exclusive=read.exclusive)
     message.columns.extend(table.column(name).name for name in read.columns or ())
     columns: Sequence[Column] = ()
-    if read.index is not None:
+    if read.index is None:
+        message.key_columns.extend(column.id for column in table.key)
+    else:
         index = table.index(read.index)
         message.index = index.name
         columns = index.columns

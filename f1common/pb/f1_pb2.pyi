@@ -290,7 +290,7 @@ class KeySet(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., prefixes: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[_types_pb2.KeyRange, _Mapping]]] = ..., all: _Optional[bool] = ...) -> None: ...
 
 class TableRead(_message.Message):
-    __slots__ = ("table", "columns", "keys", "index", "limit", "reverse", "exclusive")
+    __slots__ = ("table", "columns", "keys", "index", "limit", "reverse", "exclusive", "key_columns")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +298,7 @@ class TableRead(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    KEY_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     table: str
     columns: _containers.RepeatedScalarFieldContainer[str]
     keys: KeySet
@@ -305,7 +306,8 @@ class TableRead(_message.Message):
     limit: int
     reverse: bool
     exclusive: bool
-    def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., keys: _Optional[_Union[KeySet, _Mapping]] = ..., index: _Optional[str] = ..., limit: _Optional[int] = ..., reverse: _Optional[bool] = ..., exclusive: _Optional[bool] = ...) -> None: ...
+    key_columns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., keys: _Optional[_Union[KeySet, _Mapping]] = ..., index: _Optional[str] = ..., limit: _Optional[int] = ..., reverse: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., key_columns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ("reads", "txn", "timestamp", "few_as_rows")

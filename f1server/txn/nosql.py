@@ -18,13 +18,15 @@ from f1server.rows.keys import decode_key, index_prefix, index_span, row_key, ro
 from f1server.rows.rowcodec import decode_row_value
 from f1server.rows.values import Value
 from f1server.txn.reader import FoundRow, ReadRow, RowReader, Span
+from f1server.txn.readset import Conflict
 
 
 class TableRead(msgspec.Struct, frozen=True, gc=False):
     """What to read of one table.
 
     ``keys`` and ``prefixes`` are encoded tuples of the first values of the primary key (or the index), ``ranges``
-    half-open ranges of such tuples; ``everything``: the whole table.
+    half-open ranges of such tuples; ``everything``: the whole table. ``key_columns``: the primary key for which they
+    were made; empty: that of the table.
     """
 
     table: str
@@ -37,6 +39,7 @@ class TableRead(msgspec.Struct, frozen=True, gc=False):
     limit: int = 0
     reverse: bool = False
     exclusive: bool = False
+    key_columns: tuple[int, ...] = ()
 
 
 class TableRows(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +89,7 @@ async def read_point(schema: Schema, wanted: TableRead, read_row: ReadRow) -> tu
     """Read one row by its key, outside of any transaction; return also the timestamp. Raises as :func:`read`."""
     table = schema.table(wanted.table)
     columns = _columns(table, wanted)
-    values = _values(schema, table, list(table.key_columns), wanted.keys[0], whole=True)
+    values = _values(schema, table, wanted, wanted.keys[0], whole=True)
     key = row_key(schema, table, values)
     timestamp, version = await read_row(key)
     if version is None or version.value is None:
@@ -132,11 +135,13 @@ async def _read_table(reader: RowReader, wanted: TableRead) -> TableRows:
 def _row_spans(schema: Schema, table: Table, wanted: TableRead) -> list[Span]:
     spans: list[Span] = []
     for key in wanted.keys:
-        values = _values(schema, table, list(table.key_columns), key, whole=True)
+        values = _values(schema, table, wanted, key, whole=True)
         spans.append((row_key(schema, table, values), b""))
     for prefix in wanted.prefixes:
-        start = row_prefix(schema, table, _values(schema, table, list(table.key_columns), prefix))
+        start = row_prefix(schema, table, _values(schema, table, wanted, prefix))
         spans.append((start, tuples.successor(start)))
+    if wanted.ranges and _other_key(table, wanted):
+        raise _moved(table)
     spans += [row_span(schema, table, start, end) for start, end in wanted.ranges]
     if wanted.everything:
         spans.append(table_span(schema, table))
@@ -154,12 +159,35 @@ def _index_spans(schema: Schema, table: Table, index: Index, wanted: TableRead) 
     return [span for span in dict.fromkeys(spans) if span[0] < span[1]]
 
 
-def _values(schema: Schema, table: Table, columns: list[Column], encoded: bytes, *, whole: bool = False) -> list[Value]:
+def _values(schema: Schema, table: Table, wanted: TableRead, encoded: bytes, *, whole: bool = False) -> list[Value]:
     values = decode_key(encoded, f"a key of {table.name}")
+    if _other_key(table, wanted):
+        values = _reordered(table, wanted, values)
+    columns = table.key_columns
     if len(values) > len(columns) or (whole and len(values) != len(columns)):
         names = ", ".join(column.name for column in columns)
         raise F1Error(Code.INVALID_ARGUMENT, f"the key of {table.name} is ({names}), not {len(values)} values")
     return [coerce_column(schema, table, column, value) for column, value in zip(columns, values, strict=False)]
+
+
+def _other_key(table: Table, wanted: TableRead) -> bool:
+    """Were keys made for another primary key? That of a table that was dropped and made again is taken as it comes."""
+    given = wanted.key_columns
+    return bool(given) and given != table.key_column_ids and all(i in table.by_id for i in given)
+
+
+def _reordered(table: Table, wanted: TableRead, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Return the values of a key in the order of the table's own. Raises Conflict if they are no beginning of that."""
+    given = dict(zip(wanted.key_columns, values, strict=False))
+    own = table.key_column_ids[: len(values)]
+    if set(own) != set(given):
+        raise _moved(table)
+    return tuple(given[i] for i in own)
+
+
+def _moved(table: Table) -> Conflict:
+    text = f"the primary key of table {table.name} is, or was at the time that is read, another one; run it again"
+    return Conflict(text, b"", "schema")
 
 
 def _index_values(schema: Schema, table: Table, index: Index, encoded: bytes) -> list[Value]:
