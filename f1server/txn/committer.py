@@ -401,17 +401,24 @@ def refuse_moved(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
             raise moved(table.name)
 
 
-def refuse_renamed(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
-    """Raise Conflict for a write of a column by a name that is another column's by now.
+def refuse_outdated(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
+    """Raise Conflict for a write of a column that is no more, or by a name that is another column's by now.
 
     Writes have ids in the place of names. Who has found them in an older version of the schema would write to the
-    column that has lost the name: for ever, if a client keeps what it knows of the schema.
+    column that has lost the name: for ever, if a client keeps what it knows of the schema. A column that is gone may
+    have been made anew.
     """
     for write in writes:
         table = schema.by_name.get(write.table.lower())
-        if table is None or not 0 < write.schema_version < table.names_since:
+        if table is None or not 0 < write.schema_version < schema.version:
             continue
-        for column in (table.by_id[i] for i in (*write.key, *write.columns) if i in table.by_id):
+        ids = (*write.key, *write.columns)
+        if not table.by_id.keys() >= set(ids) - set(write.defaults):
+            text = f"a column of table {table.name} that the transaction wrote is there no more; run it again"
+            raise Conflict(text, b"", "schema")
+        if write.schema_version >= table.names_since:
+            continue
+        for column in (table.by_id[i] for i in ids if i in table.by_id):
             name = column.name_in(write.schema_version)
             if table.by_name.get(name.lower(), column).id != column.id:
                 text = f"{table.name}.{name} is another column since the transaction wrote to it; run it again"
@@ -423,9 +430,9 @@ def allow_commit(
 ) -> None:
     """Raise PERMISSION_DENIED unless the role may make these writes, and learn whether these rows are unchanged.
 
-    Raises Conflict as :func:`refuse_renamed`.
+    Raises Conflict as :func:`refuse_outdated`.
     """
-    refuse_renamed(schema, writes[:1] if isinstance(writes, RowWrites) else writes)
+    refuse_outdated(schema, writes[:1] if isinstance(writes, RowWrites) else writes)
     rights = rights_of(schema, caller)
     if not rights.unlimited:
         # Rows that come by columns are all of one table and kind.

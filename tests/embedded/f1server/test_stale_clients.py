@@ -71,6 +71,31 @@ def test_a_transaction_that_has_written_before_is_run_again(kind: str) -> None:
     with_database(body, NAMED)
 
 
+@pytest.mark.parametrize("ddl", [("DROP TABLE Named", NAMED), ("ALTER TABLE Named DROP COLUMN B",)])
+def test_a_transaction_that_wrote_to_what_is_gone_may_be_run_again(ddl: tuple[str, ...]) -> None:
+    """The table may have been made anew; if it was not, the client finds so when it asks for the column by its name."""
+
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        await db.ddl(*ddl)
+
+        async def insert() -> None:
+            async with other.transaction() as tx:
+                await tx.insert("Named", {"K": 5, "A": 50, "B": 51})
+
+        with pytest.raises(f1.TransactionAborted, match="is there no more; run it again") as caught:
+            await insert()
+        assert caught.value.retryable
+        if len(ddl) == 2:
+            await insert()
+            assert await db.rows("SELECT K, A, B FROM Named") == [(5, 50, 51)]
+        else:
+            with pytest.raises(f1.Error, match=r"there is no column Named\.B"):
+                await insert()
+
+    with_database(body, NAMED)
+
+
 def test_a_rename_alone_disturbs_nobody() -> None:
     async def body(db: Database) -> None:
         other = await stale(db)
