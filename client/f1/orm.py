@@ -152,7 +152,8 @@ class Model:
     def _key_row(self) -> dict[str, Any]:
         if not self.key:
             raise TypeError(f"{type(self).__name__} does not name its key: class ...(Model, key=[...])")
-        return {name: self._values[name] for name in self.key}
+        # By attribute: a column that was not loaded, or has another name by now, is named in the error.
+        return {name: getattr(self, name) for name in self.key}
 
     def _stored(self, _: Any) -> None:
         object.__setattr__(self, "_loaded", True)

@@ -186,3 +186,15 @@ def test_a_model_without_a_key_says_so(cluster: FakeCluster) -> None:
         found.Balance = 1
         with pytest.raises(TypeError, match="does not name its key"):
             found.save(conn)
+
+
+def test_a_key_column_that_was_renamed_is_named(cluster: FakeCluster) -> None:
+    class Outdated(Model, table="Account", key=["OldId"]):
+        pass
+
+    with f1.connect(cluster.hosts, autocommit=True) as conn:
+        found = Outdated.get(conn, 1)
+        found.Balance = 1
+        for change in (found.save, found.delete):
+            with pytest.raises(AttributeError, match=r"Outdated has no column OldId loaded \(it has Id, "):
+                change(conn)
