@@ -169,6 +169,7 @@ class SchemaLeases:
         self._held: dict[str, _Held] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while a database's lease is taken; nothing stays of names that somebody has made up."""
+        self._acquiring: set[asyncio.Task[_Held]] = set()
         self._by_task: dict[asyncio.Task[Any], list[tuple[_Held, int]]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -251,6 +252,9 @@ class SchemaLeases:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._acquiring:
+            task.cancel()
+        await asyncio.gather(*self._acquiring, return_exceptions=True)
         now = self._clock.sample().tt.earliest
         for database, held in sorted(self._held.items()):
             await self._give_up(database, held, now)
@@ -282,6 +286,21 @@ class SchemaLeases:
         return held
 
     async def _acquire(self, database: str, reason: _Reason) -> _Held:
+        """Do what the reason wants, to its end: also when the caller is cancelled, once nobody waits for it any more.
+
+        A row that was written and not noted looks like another process's, whose lease would have to be waited for.
+        """
+        task = asyncio.create_task(self._acquire_alone(database, reason))
+        self._acquiring.add(task)
+        task.add_done_callback(self._acquired)
+        return await asyncio.shield(task)
+
+    def _acquired(self, task: asyncio.Task[_Held]) -> None:
+        self._acquiring.discard(task)
+        if not task.cancelled():
+            task.exception()  # known to the caller, unless that is gone
+
+    async def _acquire_alone(self, database: str, reason: _Reason) -> _Held:
         if self._closed:
             raise F1Error(Code.UNAVAILABLE, "this server is stopping; ask another one")
         lock = self._locks.setdefault(database, asyncio.Lock())

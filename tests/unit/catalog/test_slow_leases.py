@@ -113,3 +113,26 @@ def test_work_that_ends_while_the_row_that_mentions_it_is_written_is_told_of_at_
         await change
 
     sim(main)
+
+
+def test_a_row_whose_writer_is_cancelled_is_not_taken_for_another_process(monkeypatch):
+    """Who changes the schema cancels its requests once it sees the rows. Changes waited a whole lease after that."""
+    write = SchemaStore._write_lease_at
+
+    async def slowly(*args):
+        ts = await write(*args)
+        await asyncio.sleep(0.05)
+        return ts
+
+    async def main(cluster):
+        a, c = cluster.server("a"), cluster.server("c")
+        await a.leases.current("default")
+        monkeypatch.setattr(SchemaStore, "_write_lease_at", slowly)
+        first = asyncio.create_task(c.leases.current("default"))
+        while "c" not in {row.server for row in await a.store.leases("default")}:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        await c.leases.current("default")
+        assert not c.leases._held["default"].loose
+
+    sim(main)
