@@ -7,6 +7,7 @@ timestamp and the root are not repeated in the value; :mod:`f1server.history` pu
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from functools import cache
 
 import msgspec
 
@@ -154,8 +155,14 @@ def check_batch_key(root_row_key: bytes, commit_id: bytes, table: str) -> None:
 
     Some bytes of an id take two in a key. A row that some ids leave no room for fails always, not now and then.
     """
-    longest, _ = batch_tail(bytes(len(commit_id)))
-    check_key_length(root_row_key + longest, f"a change of {table}, the transaction's id included,")
+    check_key_length(
+        root_row_key + _longest_tail(len(commit_id)), f"a change of {table}, the transaction's id included,"
+    )
+
+
+@cache
+def _longest_tail(id_bytes: int) -> bytes:
+    return batch_tail(bytes(id_bytes))[0]
 
 
 def batch_tail(commit_id: bytes) -> tuple[bytes, int]:

@@ -432,7 +432,10 @@ def allow_commit(
 
     Raises Conflict as :func:`refuse_outdated`.
     """
-    refuse_outdated(schema, writes[:1] if isinstance(writes, RowWrites) else writes)
+    if not isinstance(writes, RowWrites):
+        refuse_outdated(schema, writes)
+    elif writes.batch.schema_version < schema.version:
+        refuse_outdated(schema, writes[:1])
     rights = rights_of(schema, caller)
     if not rights.unlimited:
         # Rows that come by columns are all of one table and kind.

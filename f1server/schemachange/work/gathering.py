@@ -13,7 +13,7 @@ from f1common.encoding.row import StoredCell, decode_stored
 from f1common.errors import F1Error
 from f1server.catalog.schema import Schema, Table
 from f1server.rows.keys import IndexLayout
-from f1server.rows.layout import layout
+from f1server.rows.layout import layout, of_schema
 from f1server.rows.rowcodec import row_of
 from f1server.rows.storedentries import EntryMaker, key_elements
 from f1server.schemachange.work.changes import Stored, entry_keys, stored_row
@@ -71,7 +71,7 @@ class StoredRows:
         """Yield the entries of an index: the key of the row, then as :func:`entries_of`."""
         if EntryMaker.takes(where):
             try:
-                made = list(EntryMaker(where).entries(self._elements, self._cells))
+                made = list(_maker(where).entries(self._elements, self._cells))
             except F1Error:
                 pass  # a row by itself can be named
             else:
@@ -79,6 +79,10 @@ class StoredRows:
                 return
         for row in self.rows:
             yield from ((row.key, *entry) for entry in entries_of(where, row))
+
+
+def _maker(where: IndexLayout) -> EntryMaker:
+    return of_schema(where.schema, ("entry maker", where.table.id, where.index.id), lambda: EntryMaker(where))
 
 
 def entries_of(where: IndexLayout, row: Stored) -> Iterator[tuple[bytes, bytes, bool]]:
