@@ -10,8 +10,10 @@ from f1common.pb import f1_pb2 as pb
 from f1server.access.rights import Caller
 from f1server.catalog.schema import ColumnType, Kind
 from f1server.catalog.statements import CreateTable
-from f1server.exec.engine import ColumnInfo
-from f1server.plan.prepare import BoundQuery
+from f1server.dist.coordinator import DistributedResult
+from f1server.dist.queries import Choice
+from f1server.exec.engine import ColumnInfo, QueryResult
+from f1server.plan.prepare import BoundQuery, Prepared
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
 from f1server.txn.readset import ReadSetEntry
@@ -36,6 +38,8 @@ class SqlRequest:
     kind: str = "AUTOCOMMIT"
     read_ts: int = 0
     writes: tuple[LogicalWrite, ...] = ()
+    schemas: Sequence[int] = ()
+    """When the versions of the schema were committed under which statements of an optimistic transaction ran."""
     handle: bytes = b""
     change_id: bytes = b""
     few_as_rows: bool = False
@@ -56,8 +60,29 @@ class SqlAnswer:
     writes: Sequence[LogicalWrite] = ()
     commit_ts: int = 0
     schema_version: int = 0
+    schema_ts: int = 0
+    """Of an optimistic transaction: as in ``schemas``."""
     cells: Sequence[bytes] = ()
     """The rows of the result, instead of batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as it was written, prepared and bound."""
+
+    text: str
+    prepared: Prepared
+    bound: BoundQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A query that runs: as what, its result, why there or by which plan, and what slaves did of it."""
+
+    bound: BoundQuery
+    result: QueryResult
+    choice: Choice
+    done: DistributedResult | None = None
 
 
 def column_type(ddl: CreateTable, column: pb.ColumnInfo) -> ColumnType:

@@ -77,7 +77,9 @@ class F1Process:
         self._sql = SqlRunner(
             self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
         )
-        committer = Committer(self.client, self.leases, clock, rng, self._sql.evaluators(), self._sql.together)
+        committer = Committer(
+            self.client, self.leases, clock, rng, self._sql.evaluators(), self._sql.together, self._store
+        )
         pessimistic = PessimisticTransactions(self.client, committer, self.leases, clock, rng)
         statistics = StatisticsCache(self.client, clock, max_age_ms=config.f1server.statistics_ms)
         coordinator = Coordinator(self.pool, self._sql.engine, self.client, channels, rng)

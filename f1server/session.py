@@ -34,7 +34,8 @@ from f1server.rows.columns import RowWrites, read_columns
 from f1server.rows.keys import decode_key, table_span
 from f1server.rows.writes import LogicalWrite
 from f1server.schemachange.executor import Applied, SchemaChanges
-from f1server.schemachange.jobs.jobs import Job, Order
+from f1server.schemachange.jobs.jobs import Order
+from f1server.schemachange.jobs.jobwire import job_to_pb
 from f1server.schemachange.preview.planner import Files, SchemaPlanner
 from f1server.schemachange.preview.planwire import only_from_pb, planned_to_pb, survey_to_pb
 from f1server.sql import SqlRunner
@@ -150,6 +151,7 @@ class Frontend:
             kind=_kind_of(txn),
             read_ts=request.timestamp or txn.read_ts,
             writes=tuple(writes),
+            schemas=txn.schemas,
             handle=txn.handle,
             change_id=_change_id(request.change_id),
             few_as_rows=request.few_as_rows,
@@ -208,18 +210,22 @@ class Frontend:
         rights = rights_of(schema, caller)
         own = writes_from_pb(txn.writes)
         require_writes(rights, schema, own)
-        writes = self._committer.fill(schema, own, b"overlay", txn.read_ts)
+        writes = self._committer.overlay(schema, own, txn.read_ts)
+        names = {wanted.table for wanted in reads}.union(write.table for write in own)
         if txn.kind == pb.PESSIMISTIC:
-            held = self._pessimistic.find(txn.handle, database, caller)
             nosql.allow(rights, schema, reads)
-            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held.under(leased, self._clock))
+            held = await self._pessimistic.reads(txn.handle, database, caller, leased, names)
+            reader = RowReader(self._client, schema, timestamp=0, filled=writes, tx=held)
             try:
-                with held.working():
+                with held.item.working():
                     results = await nosql.read(reader, reads)
             except F1Error:
                 await self._pessimistic.failed(txn.handle)
                 raise
             return pb.ReadReply(results=[_rows(r, request.few_as_rows) for r in results], schema_version=schema.version)
+        collect = txn.kind == pb.OPTIMISTIC
+        if collect and not request.timestamp:
+            await self._committer.require_same_names(schema, txn.schemas, names)
         timestamp = request.timestamp or txn.read_ts
         if not timestamp:
             timestamp = leased.checked(await self.read_timestamp(txn.kind))
@@ -228,13 +234,14 @@ class Frontend:
         schema = forms_at(schema, timestamp)
         # The past is read with the rights of the present.
         nosql.allow(rights, schema, reads)
-        reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=txn.kind == pb.OPTIMISTIC)
+        reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect)
         results = await nosql.read(reader, reads)
         return pb.ReadReply(
             results=[_rows(r, request.few_as_rows) for r in results],
             read_ts=timestamp,
             read_set=read_set_to_pb(reader.read_set.values()),
             schema_version=leased.schema.version,
+            schema_ts=leased.schema.commit_ts if collect and not request.timestamp else 0,
         )
 
     async def _read_point(
@@ -256,7 +263,7 @@ class Frontend:
         """Commit the writes of an optimistic transaction."""
         writes = await aside(len(request.writes), lambda: writes_from_pb(request.writes))
         read_set = await aside(len(request.read_set), lambda: read_set_from_pb(request.read_set))
-        return await self._commit(database, request, caller, writes, read_set, request.read_ts)
+        return await self._commit(database, request, caller, writes, read_set, request.read_ts, request.schemas)
 
     async def insert_rows(self, database: str, request: pb.InsertRows, caller: Caller = EVERYBODY) -> pb.CommitReply:
         """Insert rows that come by columns, in a transaction of their own."""
@@ -271,6 +278,7 @@ class Frontend:
         writes: Sequence[LogicalWrite],
         read_set: Sequence[ReadSetEntry] = (),
         read_ts: int = 0,
+        schemas: Sequence[int] = (),
     ) -> pb.CommitReply:
         """Commit under the name that the request has."""
         if not 8 <= len(request.commit_id) <= 16:
@@ -284,6 +292,7 @@ class Frontend:
             created_ts=request.created_ts,
             caller=caller,
             priority_ts=request.priority_ts,
+            schemas=schemas,
         )
         done = await self._committer.commit(database, wanted)
         return pb.CommitReply(commit_ts=done.ts, rows_affected=done.rows_affected)
@@ -389,10 +398,10 @@ class Frontend:
                 job, done = await changes.follow(database, _change_id(request.change_id))
                 await placing.follow(self._client, done.schema)
                 steps, version = _steps_to_pb(done), done.schema.version
-                return pb.SchemaJobsReply(jobs=[_job_to_pb(job)], steps=steps, schema_version=version)
+                return pb.SchemaJobsReply(jobs=[job_to_pb(job)], steps=steps, schema_version=version)
             case _:
                 raise F1Error(Code.INVALID_ARGUMENT, "an order that this server does not know")
-        return pb.SchemaJobsReply(jobs=[_job_to_pb(job) for job in jobs])
+        return pb.SchemaJobsReply(jobs=[job_to_pb(job) for job in jobs])
 
     async def catch_up(self, database: str, version: int) -> int:
         """Use a new version of a schema, as another server asks."""
@@ -534,6 +543,7 @@ def _reply(answer: SqlAnswer) -> pb.ExecuteReply:
         writes=[write_to_pb(w) for w in answer.writes],
         commit_ts=answer.commit_ts,
         schema_version=answer.schema_version,
+        schema_ts=answer.schema_ts,
     )
 
 
@@ -575,24 +585,3 @@ def _change_id(given: bytes) -> bytes:
 
 def _steps_to_pb(done: Applied) -> list[pb.SchemaStep]:
     return [pb.SchemaStep(what="; ".join(s.what), loses_data=s.loses_data) for s in done.steps]
-
-
-def _job_to_pb(job: Job) -> pb.SchemaJob:
-    return pb.SchemaJob(
-        number=job.number,
-        what=job.what,
-        state=job.state.value,
-        owner=job.owner,
-        step=job.step,
-        rows=job.rows,
-        rows_total=job.rows_total,
-        bytes=job.bytes,
-        left_ms=job.left_ms,
-        step_number=job.step_number,
-        steps=job.steps,
-        ended_ts=job.ended_ts,
-        worked_rows=job.worked_rows,
-        created_ts=job.created_ts,
-        error=job.error,
-        no_return=job.no_return,
-    )

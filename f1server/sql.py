@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from f1common.aside import aside
@@ -17,14 +17,7 @@ from f1common.rpc.backoff import Backoff
 from f1server import placing
 from f1server.access.needs import require_dml, require_query, require_writes
 from f1server.access.rights import Rights, rights_of
-from f1server.answers import (
-    SqlAnswer,
-    SqlRequest,
-    check_as_of,
-    column_type,
-    info,
-    with_locks,
-)
+from f1server.answers import Query, Ran, SqlAnswer, SqlRequest, check_as_of, column_type, info, with_locks
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import readable_at
 from f1server.catalog.render import quoted
@@ -32,7 +25,6 @@ from f1server.catalog.rolestatements import SALT_BYTES, holds_password, with_ver
 from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateTable, with_query_columns
 from f1server.catalog.store import SchemaStore
-from f1server.dist.coordinator import DistributedResult
 from f1server.dist.measures import add_measures
 from f1server.dist.queries import Choice, DistributedQueries
 from f1server.exec.dml import DmlResult, Fill, run_dml, run_keyed
@@ -44,7 +36,7 @@ from f1server.exec.spill import spill_folder
 from f1server.history.table import with_history
 from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.explain import as_text, explain, explain_distributed
-from f1server.plan.prepare import BoundQuery, PlanCache, Prepared, prepare, read_timestamp
+from f1server.plan.prepare import PlanCache, Prepared, prepare, read_timestamp
 from f1server.plan.statements import (
     DmlStatement,
     ExplainStatement,
@@ -72,25 +64,6 @@ _OPTIMISTIC_TRIES = 3
 _STATEMENT_TRIES = 20
 _LONG_TEXT = 2_000
 """Characters from which on a statement may take long to parse and to plan: it does so beside the event loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """A query as it was written, prepared and bound."""
-
-    text: str
-    prepared: Prepared
-    bound: BoundQuery
-
-
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """A query that runs: as what, its result, why there or by which plan, and what slaves did of it."""
-
-    bound: BoundQuery
-    result: QueryResult
-    choice: Choice
-    done: DistributedResult | None = None
 
 
 class SqlRunner:
@@ -231,10 +204,11 @@ class SqlRunner:
             read_ts=reader.timestamp,
             read_set=list(reader.read_set.values()),
             schema_version=schema.version,
+            schema_ts=schema.commit_ts if reader.collects else 0,
             cells=result.cells,
         )
 
-    async def _started(self, request: SqlRequest, statement: QueryStatement) -> tuple[Schema, RowReader, "_Ran"]:
+    async def _started(self, request: SqlRequest, statement: QueryStatement) -> tuple[Schema, RowReader, Ran]:
         """Start a query in its transaction, as of its moment."""
         leased = await self._leases.current(request.database)
         now_us = self._clock.sample().tt.latest
@@ -248,7 +222,7 @@ class SqlRunner:
         # The past is read with the rights of the present.
         rights = rights_of(present, request.caller)
         require_query(rights, query.prepared)
-        reader = await self._reader(request, leased, query.bound.as_of, rights)
+        reader = await self._reader(request, leased, query.prepared.names, rights, query.bound.as_of)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             query = await self._bind(readable, statement, request.params, now_us, keep=False)
         elif request.kind == "AUTOCOMMIT" and query.bound.picks is not None and not request.read_ts:
@@ -259,7 +233,7 @@ class SqlRunner:
             await self._failed(request)
             raise
 
-    async def _run(self, request: SqlRequest, query: "_Query", reader: RowReader) -> "_Ran":
+    async def _run(self, request: SqlRequest, query: Query, reader: RowReader) -> Ran:
         bound = query.bound
         if request.kind == "OPTIMISTIC":
             bound = with_locks(bound)
@@ -270,14 +244,14 @@ class SqlRunner:
             if found is None and request.few_as_rows:
                 found = await self._engine.run_point(bound, source)
             if found is not None:
-                return _Ran(bound, found, "a few rows in the order of the key: there is nothing to evaluate")
+                return Ran(bound, found, "a few rows in the order of the key: there is nothing to evaluate")
         bound = replace(bound, direct=None)
         choice = await self._choose(request, query)
         if not isinstance(choice, str) and self._dist is not None:
             done = await self._dist.run(choice, reader.timestamp, collect=reader.collects)
             if done is not None:
                 reader.note_all(done.read_set)
-                return _Ran(query.bound, done.result, choice, done)
+                return Ran(query.bound, done.result, choice, done)
             choice = "slaves could not run it: the log says why"
         timestamp_open = reader.of_now is not None
         result = await self._engine.run_query(bound, source)
@@ -285,9 +259,9 @@ class SqlRunner:
             # A point read streams from storage; read set and timestamp must be known before it is answered.
             batches = [batch async for batch in result.batches]
             result.batches = given(batches)
-        return _Ran(bound, result, choice)
+        return Ran(bound, result, choice)
 
-    async def _choose(self, request: SqlRequest, query: "_Query") -> Choice:
+    async def _choose(self, request: SqlRequest, query: Query) -> Choice:
         """Return the plan of a query for slaves, or why it runs here."""
         if self._dist is None:
             return "this server knows of no slaves"
@@ -299,7 +273,7 @@ class SqlRunner:
 
     async def _bind(
         self, schema: Schema, statement: QueryStatement, params: Sequence[Value], now_us: int, *, keep: bool = True
-    ) -> "_Query":
+    ) -> Query:
         shown = with_history(schema)
         kept = self._plans.get(shown, statement.sql) if keep else None
 
@@ -311,18 +285,21 @@ class SqlRunner:
         if keep and plan is not kept:
             self._plans.put(shown, statement.sql, plan)
         bound = await self._beside(statement.sql, lambda: plan.bind(params, now_us))
-        return _Query(statement.sql, plan, bound)
+        return Query(statement.sql, plan, bound)
 
-    async def _reader(self, request: SqlRequest, leased: Leased, as_of: int | None, rights: Rights) -> RowReader:
+    async def _reader(
+        self, request: SqlRequest, leased: Leased, names: set[str], rights: Rights, as_of: int | None = None
+    ) -> RowReader:
+        """Return what reads these tables and views for a statement, in its transaction."""
         schema = leased.schema
         require_writes(rights, schema, request.writes)
-        writes = self._committer_.fill(schema, request.writes, b"overlay", request.read_ts) if request.writes else ()
+        writes = self._committer_.overlay(schema, request.writes, request.read_ts)
+        names = names.union(write.table for write in request.writes)
         sees = None if rights.unlimited else rights.sees
         if request.kind == "PESSIMISTIC":
             if as_of is not None:
                 raise F1Error(Code.FAILED_PRECONDITION, "AS OF reads the past, which locks cannot hold; use a snapshot")
-            held = self._pessimistic_.find(request.handle, request.database, request.caller)
-            tx = held.under(leased, self._clock)
+            tx = await self._pessimistic_.reads(request.handle, request.database, request.caller, leased, names)
             return RowReader(self._client, schema, timestamp=0, filled=writes, tx=tx, sees=sees)
         if as_of is not None and request.writes:
             raise F1Error(Code.FAILED_PRECONDITION, "AS OF does not see what the transaction has written; commit first")
@@ -333,7 +310,8 @@ class SqlRunner:
             snapshot = request.kind == "SNAPSHOT"
             timestamp = await self._client.safe_time() if snapshot else self._client.strong_timestamp()
             timestamp = leased.checked(timestamp)
-        collect = request.kind == "OPTIMISTIC" and as_of is None
+        if collect := request.kind == "OPTIMISTIC" and as_of is None:
+            await self._committer_.require_same_names(schema, request.schemas, names)
         return RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect, sees=sees)
 
     def _of_now(self, leased: Leased) -> ReadRow:
@@ -400,6 +378,7 @@ class SqlRunner:
                 unique=new_id(self._rng),
                 created_ts=created_ts,
                 caller=request.caller,
+                schemas=(answer.schema_ts,),
             ),
         )
         answer.commit_ts = done.ts
@@ -434,7 +413,7 @@ class SqlRunner:
             self._plans.put(shown, key, plan)
         rights = rights_of(schema, request.caller)
         require_dml(rights, statement, plan)
-        reader = await self._reader(request, leased, None, rights)
+        reader = await self._reader(request, leased, plan.names, rights)
         if (readable := readable_at(schema, reader.timestamp)) is not schema:
             plan = await self._beside(statement.sql, lambda: prepare_dml(with_history(readable), statement))
         source = StorageSource(reader, self._client, locking=request.kind == "PESSIMISTIC")
@@ -455,6 +434,7 @@ class SqlRunner:
             read_set=list(reader.read_set.values()),
             writes=await aside(len(done.writes), lambda: list(fill(done.writes))),
             schema_version=schema.version,
+            schema_ts=schema.commit_ts,
         )
         if done.returning is not None:
             result = done.returning

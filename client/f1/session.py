@@ -148,6 +148,7 @@ class Session:
         read_ts: int,
         *,
         priority_ts: int = 0,
+        schemas: Sequence[int] = (),
         deadline: Deadline,
     ) -> Committed:
         """Commit exactly once. Raises F1Error: ABORTED and others if nothing was written, UNKNOWN_OUTCOME."""
@@ -158,6 +159,7 @@ class Session:
             commit.writes.extend(writes)
             commit.read_set.extend(read_set)
             commit.read_ts = read_ts
+            commit.schemas.extend(schemas)
             commit.commit_id, commit.created_ts, commit.priority_ts = name
             return request
 

@@ -132,7 +132,7 @@ class Transaction(Reads):
                 return await self._execute(execute, self._session.deadline())
 
             reply, server = await self._guarded(run())
-            self._note(reply.read_ts, reply.read_set)
+            self._note(reply)
             self._add(reply.writes)
             return Rows(ResultSet(self._session, (reply, server), None if reply.writes else run))
 
@@ -155,7 +155,7 @@ class Transaction(Reads):
             return await self._guarded(self._session.read(read, self._session.deadline(), self._server()))
 
         reply = await nosql.read_many(self._session, reads, send)
-        self._note(reply.read_ts, reply.read_set)
+        self._note(reply)
         return reply
 
     async def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
@@ -253,9 +253,8 @@ class Transaction(Reads):
     async def _execute(self, execute: pb.Execute, deadline: Deadline) -> Answer:
         return await self._session.execute(execute, deadline, Resend.ALWAYS, self._server())
 
-    def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
-        if not self._read_ts:
-            self._read_ts = read_ts
+    def _note(self, reply: pb.ExecuteReply | pb.ReadReply) -> None:
+        self._read_ts = self._read_ts or reply.read_ts
 
     async def _guarded(self, work: Awaitable[T]) -> T:
         """Await what a server does for the transaction: whatever comes of it, it changed nothing."""
@@ -280,10 +279,12 @@ class OptimisticTransaction(Transaction):
     def __init__(self, session: Session, priority_ts: int = 0) -> None:
         super().__init__(session, priority_ts)
         self._read_set: dict[tuple[bytes, tuple[int, ...]], pb.ReadSetEntry] = {}
+        self._schemas: list[int] = []
+        """The versions of the schema under which its statements ran, as servers name them."""
 
     def _context(self) -> pb.TxnContext:
         self._one_by_one()
-        return pb.TxnContext(kind=pb.OPTIMISTIC, read_ts=self._read_ts, writes=self._writes)
+        return pb.TxnContext(kind=pb.OPTIMISTIC, read_ts=self._read_ts, writes=self._writes, schemas=self._schemas)
 
     async def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
         """Insert a row (a mapping by column name) or several; ALREADY_EXISTS at the commit if one is there."""
@@ -301,9 +302,11 @@ class OptimisticTransaction(Transaction):
         self._new = found
         return True
 
-    def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
-        super()._note(read_ts, read_set)
-        for entry in read_set:
+    def _note(self, reply: pb.ExecuteReply | pb.ReadReply) -> None:
+        super()._note(reply)
+        if reply.schema_ts and reply.schema_ts not in self._schemas:
+            self._schemas.append(reply.schema_ts)
+        for entry in reply.read_set:
             self._read_set.setdefault((entry.key, tuple(entry.columns)), entry)
 
     async def _commit(self, deadline: Deadline) -> Committed:
@@ -317,6 +320,7 @@ class OptimisticTransaction(Transaction):
             list(self._read_set.values()),
             self._read_ts,
             priority_ts=self.priority_ts,
+            schemas=self._schemas,
             deadline=deadline,
         )
 
@@ -364,7 +368,7 @@ class PessimisticTransaction(Transaction):
     def _server(self) -> Server | None:
         return self._holder
 
-    def _note(self, read_ts: int, read_set: Iterable[pb.ReadSetEntry]) -> None:
+    def _note(self, reply: pb.ExecuteReply | pb.ReadReply) -> None:
         """Keep nothing: the locks are at the server."""
 
     async def _guarded(self, work: Awaitable[T]) -> T:

@@ -184,16 +184,18 @@ class ReadSetEntry(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., ts: _Optional[int] = ..., columns: _Optional[_Iterable[int]] = ..., table: _Optional[str] = ...) -> None: ...
 
 class TxnContext(_message.Message):
-    __slots__ = ("kind", "read_ts", "writes", "handle")
+    __slots__ = ("kind", "read_ts", "writes", "handle", "schemas")
     KIND_FIELD_NUMBER: _ClassVar[int]
     READ_TS_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     kind: TxnKind
     read_ts: int
     writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
     handle: bytes
-    def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., read_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., handle: _Optional[bytes] = ...) -> None: ...
+    schemas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., read_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., handle: _Optional[bytes] = ..., schemas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Execute(_message.Message):
     __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp", "change_id", "few_as_rows")
@@ -226,7 +228,7 @@ class ColumnInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., proto_type: _Optional[str] = ..., nullable: _Optional[bool] = ...) -> None: ...
 
 class ExecuteReply(_message.Message):
-    __slots__ = ("columns", "arrow", "cursor", "rows_affected", "tag", "read_ts", "read_set", "writes", "commit_ts", "schema_version", "rows")
+    __slots__ = ("columns", "arrow", "cursor", "rows_affected", "tag", "read_ts", "read_set", "writes", "commit_ts", "schema_version", "rows", "schema_ts")
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +240,7 @@ class ExecuteReply(_message.Message):
     COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_TS_FIELD_NUMBER: _ClassVar[int]
     columns: _containers.RepeatedCompositeFieldContainer[ColumnInfo]
     arrow: bytes
     cursor: bytes
@@ -249,7 +252,8 @@ class ExecuteReply(_message.Message):
     commit_ts: int
     schema_version: int
     rows: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., cursor: _Optional[bytes] = ..., rows_affected: _Optional[int] = ..., tag: _Optional[str] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., commit_ts: _Optional[int] = ..., schema_version: _Optional[int] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    schema_ts: int
+    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., cursor: _Optional[bytes] = ..., rows_affected: _Optional[int] = ..., tag: _Optional[str] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., commit_ts: _Optional[int] = ..., schema_version: _Optional[int] = ..., rows: _Optional[_Iterable[bytes]] = ..., schema_ts: _Optional[int] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("cursor", "max_bytes")
@@ -332,32 +336,36 @@ class TableRows(_message.Message):
     def __init__(self, columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., rows: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ReadReply(_message.Message):
-    __slots__ = ("results", "read_ts", "read_set", "schema_version")
+    __slots__ = ("results", "read_ts", "read_set", "schema_version", "schema_ts")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     READ_TS_FIELD_NUMBER: _ClassVar[int]
     READ_SET_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_TS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[TableRows]
     read_ts: int
     read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
     schema_version: int
-    def __init__(self, results: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., schema_version: _Optional[int] = ...) -> None: ...
+    schema_ts: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ..., read_ts: _Optional[int] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., schema_version: _Optional[int] = ..., schema_ts: _Optional[int] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("writes", "read_set", "read_ts", "commit_id", "created_ts", "priority_ts")
+    __slots__ = ("writes", "read_set", "read_ts", "commit_id", "created_ts", "priority_ts", "schemas")
     WRITES_FIELD_NUMBER: _ClassVar[int]
     READ_SET_FIELD_NUMBER: _ClassVar[int]
     READ_TS_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_TS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     writes: _containers.RepeatedCompositeFieldContainer[LogicalWrite]
     read_set: _containers.RepeatedCompositeFieldContainer[ReadSetEntry]
     read_ts: int
     commit_id: bytes
     created_ts: int
     priority_ts: int
-    def __init__(self, writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., read_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ...) -> None: ...
+    schemas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., read_set: _Optional[_Iterable[_Union[ReadSetEntry, _Mapping]]] = ..., read_ts: _Optional[int] = ..., commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ..., schemas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InsertRows(_message.Message):
     __slots__ = ("table", "arrow", "schema_version", "commit_id", "created_ts", "priority_ts")

@@ -232,6 +232,8 @@ class SchemaStore:
 
         Before the database was made, that is an empty one. Raises what the storage client raises, SNAPSHOT_TOO_OLD too.
         """
+        if (known := self._past.get((present.database, timestamp))) is not None:
+            return known
         row = (await self._client.read([schema_key(present.database)], timestamp=timestamp)).versions[0]
         if row is None or row.value is None:
             return Schema(present.database)

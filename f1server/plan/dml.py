@@ -66,6 +66,13 @@ class PreparedDml:
     conflict: Conflict | None = None
     keyed: Keyed | None = None
 
+    @property
+    def names(self) -> set[str]:
+        """The tables that it writes to, and the tables and views that it reads."""
+        update = self.conflict.update if self.conflict is not None else None
+        queries = [query for query in (self.query, self.returning, update) if query is not None]
+        return {self.table.name}.union(*(query.names for query in queries))
+
     def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> "BoundDml":
         """Fill in parameters. Raises F1Error INVALID_ARGUMENT."""
         query = self.query.bind(params, now_us, rules_off) if self.query is not None else None

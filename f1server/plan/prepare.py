@@ -96,7 +96,13 @@ class Prepared:
     limit: tuple[Constant, Constant] | None = None
     as_of: Constant | None = None
     locking: bool = False
+    views: tuple[str, ...] = ()
     kept: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def names(self) -> set[str]:
+        """The tables and views that it reads."""
+        return {*self.views, *(base.table.name for base in self.tables)}
 
     def bind(self, params: Sequence[object], now_us: int, rules_off: Collection[str] = ()) -> BoundQuery:
         """Fill in parameters and choose how tables are read. Raises F1Error INVALID_ARGUMENT."""
@@ -240,6 +246,7 @@ def finish(
         limit,
         as_of,
         locking,
+        tuple(resolver.views),
     )
 
 

@@ -78,6 +78,7 @@ class Resolver:
     functions: dict[tuple[str, str, tuple[str, ...]], ProtoFunction] = field(default_factory=dict)
     stars: list[tuple[exp.Expr, Scope, Relation | None]] = field(default_factory=list)
     selects: list[tuple[exp.Select, Scope]] = field(default_factory=list)
+    views: dict[str, View] = field(default_factory=dict)
     view_depth: int = 0
 
     @property
@@ -424,6 +425,7 @@ class Resolver:
             raise F1Error(
                 Code.INVALID_ARGUMENT, f"views are nested more than {_MAX_VIEW_DEPTH} deep, or in a circle: {view.name}"
             )
+        self.views[view.name] = view
         (statement,) = parse(view.sql)
         if not isinstance(statement, QueryStatement) or statement.as_of is not None:
             raise F1Error(Code.INVALID_ARGUMENT, f"the view {view.name} is no query")

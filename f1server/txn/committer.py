@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +16,7 @@ from f1common.rpc.backoff import Backoff
 from f1server.access.needs import require_read_set, require_writes
 from f1server.access.rights import Caller, rights_of
 from f1server.catalog.leases import Leased, SchemaLeases
-from f1server.catalog.schema import Schema
+from f1server.catalog.schema import Schema, Table
 from f1server.catalog.types import hidden_key
 from f1server.rows.coerce import coerce_row
 from f1server.rows.columns import RowWrites, plan_rows
@@ -26,6 +26,7 @@ from f1server.rows.layout import layout
 from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
 from f1server.rows.single import single_write
 from f1server.rows.writes import LogicalWrite, WriteKind, of_write
+from f1server.txn.names import SchemaHistory, require_same_names
 from f1server.txn.readset import Conflict, ReadSetEntry, moved, validate
 from f1server.txn.together import ReadsTogether
 from f1server.txn.unlocked import Foreseen, InTheWay, Trust, foresee, foresee_single
@@ -49,6 +50,8 @@ class CommitRequest(msgspec.Struct, frozen=True, gc=False):
     created_ts: int
     caller: Caller
     priority_ts: int = 0
+    schemas: Sequence[int] = ()
+    """As for :func:`require_same_names`."""
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
@@ -78,10 +81,12 @@ class Committer:
         rng: random.Random,
         evaluators: Evaluators,
         together: ReadsTogether,
+        history: SchemaHistory,
     ) -> None:
         self._client = client
         self._together = together
         self._trust = Trust()
+        self._history = history
         self._leases = leases
         self._clock = clock
         self._rng = rng
@@ -108,6 +113,9 @@ class Committer:
                     version = leased.schema.version
                     # Under the version whose lease is the commit's deadline: after REVOKE this commits no more.
                     allow_commit(leased.schema, request.caller, request.writes, request.read_set)
+                    if any(ts != leased.schema.commit_ts for ts in request.schemas):
+                        used = {item.table for part in (request.writes, request.read_set) for item in part}
+                        await self.require_same_names(leased.schema, request.schemas, used)
                     if by_columns is not None:
                         timeout_s = max(0.1, end - loop.time())
                         if (
@@ -176,13 +184,22 @@ class Committer:
 
         return fill_defaults(schema, writes, evaluate=self._evaluators.defaults(schema), new_id=new_id)
 
+    def overlay(self, schema: Schema, writes: Sequence[LogicalWrite], read_ts: int) -> Sequence[LogicalWrite]:
+        """Return what a transaction has written, for its own reads to see. Raises Conflict as the commit would."""
+        refuse_outdated(schema, writes)
+        return self.fill(schema, writes, b"overlay", read_ts)
+
+    async def require_same_names(self, schema: Schema, ran_under: Collection[int], names: Iterable[str]) -> None:
+        """See :func:`f1server.txn.names.require_same_names`."""
+        await require_same_names(self._history, schema, ran_under, names)
+
     def commit_id(self, schema: Schema, first: LogicalWrite, unique: bytes, created_ts: int) -> CommitId:
         """Return the storage tier's name of the commit whose first write, as its client sent it, is ``first``.
 
         Its anchor is the root row of that write. Defaults are no part of it, for another server may work out others
         when it is asked for the outcome: without the whole root key, the beginning of the root table is the anchor.
         """
-        table = schema.table(first.table)
+        table = _written_to(schema, first)
         root = layout(schema, table).root
         anchor_id = table.anchor_id or root.id
         given = first.key if first.kind in (WriteKind.UPDATE, WriteKind.DELETE) else {**first.columns, **first.key}
@@ -401,6 +418,16 @@ def refuse_moved(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
             raise moved(table.name)
 
 
+def _written_to(schema: Schema, write: LogicalWrite) -> Table:
+    """Return the table of a write, whatever it is called by now. Raises NOT_FOUND for one that is no more."""
+    ids = set(write.key or write.columns)
+    named = schema.by_name.get(write.table.lower())
+    if named is not None and ids <= named.by_id.keys():
+        return named
+    found = (table for table in schema.by_name.values() if ids and ids <= table.by_id.keys())
+    return next(found, None) or schema.table(write.table)
+
+
 def refuse_outdated(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
     """Raise Conflict for a write of a column that is no more, or by a name that is another column's by now.
 
@@ -414,7 +441,7 @@ def refuse_outdated(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
             continue
         ids = (*write.key, *write.columns)
         if not table.by_id.keys() >= set(ids) - set(write.defaults):
-            text = f"a column of table {table.name} that the transaction wrote is there no more; run it again"
+            text = f"table {table.name} is another, or lost a column, since the transaction wrote to it; run it again"
             raise Conflict(text, b"", "schema")
         if write.schema_version >= table.names_since:
             continue

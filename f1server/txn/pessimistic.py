@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -39,6 +39,10 @@ class Open:
     """A read failed on its way: nobody knows which of its locks are held."""
     tables: dict[int, str] = field(default_factory=dict)
     """The tables that were public when statements were planned, by id, and their names."""
+    schemas: set[int] = field(default_factory=set)
+    """When the versions of the schema were committed under which they were planned."""
+    names: set[str] = field(default_factory=set)
+    """The tables and views that they used."""
 
     async def read(
         self, keys: Sequence[bytes] = (), ranges: Sequence[KeyRange] = (), *, exclusive: bool = False
@@ -52,10 +56,12 @@ class Open:
             self.broken = True
             raise
 
-    def under(self, leased: Leased, clock: Clock) -> "ReadsUnderLease":
-        """Return the reads of a statement that was planned under a schema."""
-        self.tables |= {table.id: table.name for table in leased.schema.by_name.values()}
-        return ReadsUnderLease(self, leased, clock)
+    def plan_under(self, schema: Schema, names: Collection[str]) -> None:
+        """Note that a statement which uses these tables and views was planned under a version of the schema."""
+        self.names.update(names)
+        if schema.commit_ts not in self.schemas:
+            self.schemas.add(schema.commit_ts)
+            self.tables |= {table.id: table.name for table in schema.by_name.values()}
 
     def refuse_moved(self, schema: Schema) -> None:
         """Raise Conflict if a table may have been read in a form that is public no more.
@@ -148,6 +154,18 @@ class PessimisticTransactions:
         item.last_used = asyncio.get_running_loop().time()
         return item
 
+    async def reads(
+        self, handle: bytes, database: str, caller: Caller, leased: Leased, names: Collection[str]
+    ) -> ReadsUnderLease:
+        """Return the reads of a statement that uses these tables and views, in the form that ``leased`` gives them.
+
+        Raises as :meth:`find`, and Conflict if a name was something else to an earlier statement.
+        """
+        item = self.find(handle, database, caller)
+        await self._committer.require_same_names(leased.schema, item.schemas, names)
+        item.plan_under(leased.schema, names)
+        return ReadsUnderLease(item, leased, self._clock)
+
     async def commit(
         self, handle: bytes, database: str, caller: Caller, writes: Sequence[LogicalWrite], timeout_s: float = 10.0
     ) -> Committed:
@@ -164,6 +182,8 @@ class PessimisticTransactions:
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
                 allow_commit(leased.schema, caller, writes)
+                used = item.names.union(write.table for write in writes)
+                await self._committer.require_same_names(leased.schema, item.schemas, used)
                 filled = await self._committer.filled(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
         except BaseException as error:

@@ -80,6 +80,22 @@ def test_a_question_after_the_commit_tells_when() -> None:
     with_database(body, R)
 
 
+@pytest.mark.parametrize("table", ["R", "H"])
+def test_the_outcome_does_not_depend_on_what_the_table_is_called_by_now(table: str) -> None:
+    """Or a commit would be made twice, where its table was renamed before its client asked."""
+
+    async def body(db: Database) -> None:
+        clerk = Committing(db)
+        commit = clerk.commit(await clerk.write(table, {"A": 1, "V": 1} if table == "R" else {"N": 1}, "INSERT"))
+        ts = await clerk.send(commit)
+        await db.ddl(f"ALTER TABLE {table} RENAME TO Other")
+        assert await clerk.ask(commit) == ts
+        await db.ddl(f"ALTER TABLE S RENAME TO {table}")
+        assert await clerk.ask(commit) == ts
+
+    with_database(body, R, S, H)
+
+
 @pytest.mark.parametrize("delay_us", range(0, 3_000, 150))
 def test_a_question_during_the_commit_and_its_answer_agree(delay_us: int) -> None:
     """Rows of two groups, so that the commit takes two phases."""
