@@ -192,7 +192,7 @@ def _table(resolver: Resolver, node: exp.Table, scope: Scope) -> None:
         _add(resolver, scope, Relation(alias, columns_by_name(found) if found is not None else None), node)
         return
     known = [t.name for t in resolver.schema.by_name.values()] + [v.name for v in resolver.schema.views]
-    gone = " any more (it was dropped)" if name.lower() in resolver.schema.dropped else ""
+    gone = " (one of that name was dropped)" if name.lower() in resolver.schema.dropped else ""
     hint = near_miss(name, [*known, *scope.ctes])
     raise resolver.error(parts[0], Code.NOT_FOUND, f"there is no table {name}{gone}{hint}")
 
