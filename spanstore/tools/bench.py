@@ -28,13 +28,9 @@ from f1common.errors import Code, F1Error
 from f1common.programs import deaf_to_interrupts, exit_at_sigterm, run_with_us
 from spanstore.tools import etcdstore
 from spanstore.tools.load import (
-    UNITS,
-    WORKS,
     LoadResult,
     LoadSpec,
-    Store,
     StoreSpec,
-    Work,
     make_store,
     quantile_ms,
     run_load,
@@ -51,6 +47,7 @@ from spanstore.tools.target import (
     from_directory,
     resolve,
 )
+from spanstore.tools.works import UNITS, WORKS, Store, Work
 
 _WARM_UP_US = 1_500_000
 _MAX_CLIENTS = 4096

@@ -21,7 +21,7 @@ import grpc.aio
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error, check
 from f1common.rpc.status import error_from_rpc
-from spanstore.tools.load import ACCOUNTS, ROW_BYTES, ROWS, START_BALANCE, Work
+from spanstore.tools.works import ACCOUNTS, ROW_BYTES, ROWS, START_BALANCE, Work
 
 BINARY = "etcd"
 _MEMBERS = 3

@@ -8,7 +8,7 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error, check
 from spanstore.client import KeyRange, SpanClient, Transaction, Write
 from spanstore.placement.range_map import META_GROUP, RangeMap
-from spanstore.tools.load import ACCOUNTS, ROW_BYTES, ROWS, START_BALANCE, Work
+from spanstore.tools.works import ACCOUNTS, ROW_BYTES, ROWS, START_BALANCE, Work
 
 # No row of a table has this for the first part of its key.
 _MARK = "f1 bench kv"

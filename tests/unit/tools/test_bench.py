@@ -16,8 +16,9 @@ from f1common.errors import Code, F1Error
 from spanstore.placement.range_map import spread_tables
 from spanstore.tools import load
 from spanstore.tools.bench import Measured, Report, _check_total, _row, parse_clients, summary
-from spanstore.tools.load import LoadResult, LoadSpec, StoreSpec, Work, quantile_ms
+from spanstore.tools.load import LoadResult, LoadSpec, StoreSpec, quantile_ms
 from spanstore.tools.ourstore import account, group_prefixes, row
+from spanstore.tools.works import Work
 
 
 class CountingStore:
