@@ -186,6 +186,8 @@ class Committer:
 
     def overlay(self, schema: Schema, writes: Sequence[LogicalWrite], read_ts: int) -> Sequence[LogicalWrite]:
         """Return what a transaction has written, for its own reads to see. Raises Conflict as the commit would."""
+        if not writes:
+            return ()
         refuse_outdated(schema, writes)
         return self.fill(schema, writes, b"overlay", read_ts)
 
