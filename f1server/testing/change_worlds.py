@@ -322,8 +322,9 @@ class _Play:
 
     async def _bounded(self, work: Any, what: str) -> Any:
         task = asyncio.ensure_future(work)
-        # A commit waits for twice the bound of the clocks, and moves of tables make hundreds of them one by one.
-        limit_s = PROGRESS_S + self._scenario.clock_bound_us / 1_000
+        # A commit waits for twice the bound of the clocks, and moves of tables make hundreds of them one by one; a case
+        # may move its table there and back again before it makes its change.
+        limit_s = PROGRESS_S + self._scenario.clock_bound_us / 400
         done, _ = await asyncio.wait([task], timeout=limit_s)
         if not done:
             raise SimulationError(f"{limit_s:g} s after the last fault was healed, {what}")
