@@ -28,6 +28,9 @@ __all__ = [
     "options",
 ]
 
+MOST_DROPPED = 100
+"""So many names of dropped tables are remembered, the last ones, so that the schema stays as small as its tables."""
+
 
 class Part(StrEnum):
     """The kinds of elements inside a table, by the names of its attributes."""
@@ -173,7 +176,13 @@ def advance(schema: Schema, edits: tuple[Edit, ...]) -> Schema:
     """
     for edit in edits:
         schema = _apply(schema, edit)
-    return replace(schema, version=schema.version + 1, commit_ts=0, elements_since=0)
+    # A name that is in use again says nothing about a table of long ago, also once its table is called otherwise.
+    dropped = tuple(name for name in schema.dropped if name not in schema.by_name)
+    return replace(schema, version=schema.version + 1, commit_ts=0, elements_since=0, dropped=dropped)
+
+
+def _remembered(dropped: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return (*(other for other in dropped if other != name.lower()), name.lower())[-MOST_DROPPED:]
 
 
 def _apply(schema: Schema, edit: Edit) -> Schema:
@@ -184,8 +193,7 @@ def _apply(schema: Schema, edit: Edit) -> Schema:
             _require(schema, table_id, name)
             kept = tuple(t for t in schema.tables if t.id != table_id)
             named = any(t.name.lower() == name.lower() for t in kept)  # it moved, and is still there
-            dropped = schema.dropped if named else tuple(sorted({*schema.dropped, name.lower()}))
-            return replace(schema, tables=kept, dropped=dropped)
+            return replace(schema, tables=kept, dropped=schema.dropped if named else _remembered(schema.dropped, name))
         case TableTo(table_id, name, state):
             return _put(schema, replace(_require(schema, table_id, name), state=state))
         case EditTable(before, after):

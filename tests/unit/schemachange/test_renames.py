@@ -77,6 +77,19 @@ def test_the_same_sources_again_change_nothing_and_nothing_is_new_in_an_empty_da
     assert render_schema(schema(NEW)) == render_schema(renamed).replace('"', "")
 
 
+def test_names_of_dropped_tables_are_forgotten_when_they_are_in_use_again_and_when_there_are_many() -> None:
+    two, _ = after(schema(""), "CREATE TABLE One (k INT64 PRIMARY KEY); CREATE TABLE Two (k INT64 PRIMARY KEY);")
+    none, _ = after(two, "")
+    assert none.dropped == ("one", "two")
+    again, _ = after(none, "CREATE TABLE One (k INT64 PRIMARY KEY);")
+    assert again.dropped == ("two",)
+    moved, _ = after(again, "CREATE TABLE Two RENAMED FROM One (k INT64 PRIMARY KEY);")
+    assert moved.dropped == ()
+    for number in range(edits.MOST_DROPPED + 5):
+        moved, _ = after(after(moved, f"CREATE TABLE T{number} (k INT64 PRIMARY KEY);")[0], "")
+    assert [moved.dropped[0], moved.dropped[-1], len(moved.dropped)] == ["t5", "t104", 100]
+
+
 def test_sources_that_name_what_was_made_keep_it() -> None:
     shown = render_schema(schema("CREATE TABLE R (A INT64 PRIMARY KEY, V INT64, UNIQUE (V))"))
     assert "R_V_key" in shown
