@@ -211,7 +211,8 @@ class Frontend:
         own = writes_from_pb(txn.writes)
         require_writes(rights, schema, own)
         writes = self._committer.overlay(schema, own, txn.read_ts)
-        names = {wanted.table for wanted in reads}.union(write.table for write in own)
+        names = {name for wanted in reads for name in (wanted.table, wanted.index) if name}
+        names.update(write.table for write in own)
         if txn.kind == pb.PESSIMISTIC:
             nosql.allow(rights, schema, reads)
             held = await self._pessimistic.reads(txn.handle, database, caller, leased, names)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Schema
+from f1server.catalog.schema import Index, Schema
 from f1server.txn.readset import Conflict
 
 __all__ = ["SchemaHistory", "require_same_names"]
@@ -30,7 +30,7 @@ class SchemaHistory(Protocol):
 async def require_same_names(
     history: SchemaHistory, schema: Schema, ran_under: Collection[int], names: Iterable[str]
 ) -> None:
-    """Raise Conflict if one of these tables and views, or a column of it, was something else to a statement before.
+    """Raise Conflict if one of these tables, views and indexes, or a column of it, was something else to a statement.
 
     ``ran_under``: when the versions of the schema were committed under which the statements ran, in microseconds since
     1970. Names that were unknown to them may be anything. Raises INVALID_ARGUMENT for a time at which no version of
@@ -67,7 +67,7 @@ def _other_meaning(before: Schema, after: Schema, name: str) -> str:
         return _other_view(before, after, name)
     one, other = before.by_name.get(name), after.by_name.get(name)
     if one is None or other is None:
-        return ""
+        return _other_index(before, after, name)
     # A table that was moved has another id and the same columns: what that means to a transaction is looked at by row.
     if one.id != other.id and one.by_id.keys().isdisjoint(other.by_id):
         return f"table {other.name}"
@@ -76,6 +76,17 @@ def _other_meaning(before: Schema, after: Schema, name: str) -> str:
         if now is not None and now.id != column.id:
             return f"{other.name}.{now.name}"
     return ""
+
+
+def _other_index(before: Schema, after: Schema, name: str) -> str:
+    """As :func:`_other_meaning`, of an index: one that was made anew over the same columns means the same."""
+    one, other = _index(before, name), _index(after, name)
+    return f"index {other.name}" if one is not None and other is not None and one.parts != other.parts else ""
+
+
+def _index(schema: Schema, name: str) -> Index | None:
+    indexes = (index for table in schema.by_name.values() for index in table.indexes)
+    return next((index for index in indexes if index.name.lower() == name), None)
 
 
 def _other_view(before: Schema, after: Schema, name: str) -> str:
@@ -87,4 +98,4 @@ def _other_view(before: Schema, after: Schema, name: str) -> str:
 
 
 def _conflict(what: str) -> Conflict:
-    return Conflict(f"{what}: run it again", b"", "schema")
+    return Conflict(f"{what}; run it again", b"", "schema")

@@ -21,6 +21,7 @@ COLUMNS = [
 TABLES = ["ALTER TABLE S1 RENAME TO S3", "ALTER TABLE S2 RENAME TO S1", "ALTER TABLE S3 RENAME TO S2"]
 NEW_COLUMN = ["ALTER TABLE S1 DROP COLUMN A", "ALTER TABLE S1 ADD COLUMN A INT64"]
 NEW_TABLE = ["DROP TABLE S1", S1, "INSERT INTO S1 VALUES (1, 7, 8)"]
+INDEXES = ["ALTER INDEX I RENAME TO I3", "ALTER INDEX I2 RENAME TO I"]
 NEW_VIEW = ["CREATE OR REPLACE VIEW V AS SELECT K, B AS X FROM S1"]
 HARMLESS = [
     "ALTER TABLE S1 RENAME COLUMN B TO C",
@@ -43,6 +44,10 @@ async def _get(tx: Transaction) -> object:
 
 async def _select_view(tx: Transaction) -> object:
     return await (await tx.execute("SELECT X FROM V WHERE K = 1")).fetchall()
+
+
+async def _by_index(tx: Transaction) -> object:
+    return await tx.read("S1", index="I", prefix=100)
 
 
 async def _update(tx: Transaction) -> object:
@@ -94,6 +99,7 @@ async def _all(db: Database) -> list[object]:
         (_select, NEW_TABLE, _insert),
         (_write, NEW_TABLE, _select),
         (_select_view, NEW_VIEW, _update_view),
+        (_by_index, INDEXES, _by_index),
     ],
 )
 def test_what_would_be_a_mixture_is_run_again(kind: str, first: Work, changes: list[str], then: Work) -> None:
@@ -101,6 +107,8 @@ def test_what_would_be_a_mixture_is_run_again(kind: str, first: Work, changes: l
         await _filled(db)
         if changes is NEW_VIEW:
             await db.ddl(VIEW)
+        if changes is INDEXES:
+            await db.ddl("CREATE INDEX I ON S1 (A)", "CREATE INDEX I2 ON S1 (B)")
         other = await db.at(1)
         before: list[object] = []
         with pytest.raises(f1.TransactionAborted) as caught:

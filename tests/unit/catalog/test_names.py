@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Column, ColumnType, ElementState, Kind, Schema, Table, View
+from f1server.catalog.schema import Column, ColumnType, ElementState, Index, IndexPart, Kind, Schema, Table, View
 from f1server.txn.names import MOST_SCHEMAS, require_same_names
 
 A = Column(11, "A", ColumnType(Kind.INT64))
@@ -31,10 +31,10 @@ class History:
         return self.known
 
 
-def told(after: Schema, names: Collection[str], ran_under: Collection[int] = (500,)) -> str:
+def told(after: Schema, names: Collection[str], ran_under: Collection[int] = (500,), before: Schema = BEFORE) -> str:
     """Return what the transaction is told, empty if it may go on."""
     try:
-        asyncio.run(require_same_names(History(), replace(after, version=6, commit_ts=600), ran_under, names))
+        asyncio.run(require_same_names(History(before), replace(after, version=6, commit_ts=600), ran_under, names))
     except F1Error as error:
         assert (error.code, error.retryable, error.details["conflict"]) == (Code.ABORTED, True, "schema")
         return error.message
@@ -76,6 +76,16 @@ def test_a_table_means_what_it_meant(after: Schema, other: str) -> None:
 )
 def test_a_view_means_what_it_meant(after: Schema, other: str) -> None:
     assert told(after, ["V", "T"]).partition(" is not")[0] == other
+
+
+@pytest.mark.parametrize(
+    ("parts", "other"), [((IndexPart(11), IndexPart(12)), ""), ((IndexPart(12),), "index I"), (None, "")]
+)
+def test_an_index_means_what_it_meant(parts: tuple[IndexPart, ...] | None, other: str) -> None:
+    before = replace(BEFORE, tables=(replace(TABLE, indexes=(Index(14, "i", (IndexPart(11), IndexPart(12))),)), OTHER))
+    indexes = () if parts is None else (Index(15, "I", parts),)
+    after = replace(BEFORE, tables=(replace(TABLE, indexes=indexes), OTHER))
+    assert told(after, ["T", "I"], before=before).partition(" is not")[0] == other
 
 
 def test_nothing_is_read_while_the_schema_is_the_same() -> None:
