@@ -4,7 +4,7 @@ Texts stay as they were written, but for the names: these are replaced where sql
 text must mean the same as before. Where that cannot be seen, the caller is told (None), and refuses.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlglot
 from sqlglot import exp
@@ -95,6 +95,23 @@ def view_with_relation(sql: str, old: str, new: str) -> str | None:
     rewritten = _edited(sql, edits)
     expected = {new.lower() if name == old.lower() else name for name in relations_used(sql)}
     return rewritten if _parsed(rewritten) is not None and relations_used(rewritten) == expected else None
+
+
+def view_by_ids(sql: str, ids: Mapping[str, int]) -> str:
+    """Return a view's query with tables by their ids instead of their names (in lower case): the same whatever they are
+    called. A text that cannot be read so stays as it is."""
+    query = _parsed(sql)
+    if query is None or query.find(exp.CTE) is not None:
+        return sql
+    for table in list(query.find_all(exp.Table)):
+        found = ids.get(table.name.lower())
+        if found is None or len(table.parts) > 1 or not isinstance(table.this, exp.Identifier):
+            return sql
+        alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+        alias.set("this", exp.to_identifier(alias.name.lower(), quoted=True))
+        table.set("alias", alias)
+        table.set("this", exp.to_identifier(str(found), quoted=True))
+    return query.sql(dialect="postgres")
 
 
 def _quoted(name: str) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Index, Schema
+from f1server.catalog.rewrites import view_by_ids
+from f1server.catalog.schema import Index, Schema, Table, View
 from f1server.txn.readset import Conflict
 
 __all__ = ["SchemaHistory", "require_same_names"]
@@ -71,6 +72,10 @@ def _other_meaning(before: Schema, after: Schema, name: str) -> str:
     # A table that was moved has another id and the same columns: what that means to a transaction is looked at by row.
     if one.id != other.id and one.by_id.keys().isdisjoint(other.by_id):
         return f"table {other.name}"
+    return _other_column(one, other)
+
+
+def _other_column(one: Table, other: Table) -> str:
     for column_name, column in one.by_name.items():
         now = other.by_name.get(column_name)
         if now is not None and now.id != column.id:
@@ -92,9 +97,23 @@ def _index(schema: Schema, name: str) -> Index | None:
 def _other_view(before: Schema, after: Schema, name: str) -> str:
     one, other = before.views_by_name.get(name), after.views_by_name.get(name)
     if one is not None and other is not None:
-        return "" if one.sql == other.sql else f"view {other.name}"
+        return "" if _same_view(before, after, one, other) else f"view {other.name}"
     table = before.by_name.get(name) or after.by_name.get(name)
     return "" if table is None else table.name
+
+
+def _same_view(before: Schema, after: Schema, one: View, other: View) -> bool:
+    """Tell whether a view is still the same one, also if a table that it reads is called otherwise by now."""
+    if one.sql == other.sql:
+        return True
+    pairs = ((before.by_id.get(table.id), table) for table in after.by_name.values())
+    if any(_other_column(old, new) for old, new in pairs if old is not None and old.name != new.name):
+        return False
+    return view_by_ids(one.sql, _ids(before)) == view_by_ids(other.sql, _ids(after))
+
+
+def _ids(schema: Schema) -> dict[str, int]:
+    return {name: table.id for name, table in schema.by_name.items()}
 
 
 def _conflict(what: str) -> Conflict:

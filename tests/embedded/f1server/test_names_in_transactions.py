@@ -141,6 +141,21 @@ def test_other_changes_do_not_disturb_it(kind: str, then: Work) -> None:
 
 
 @KINDS
+def test_a_view_over_what_is_called_otherwise_is_the_same_view(kind: str) -> None:
+    async def body(db: Database) -> None:
+        await _filled(db)
+        await db.ddl(VIEW)
+        async with db.conn.transaction(kind=kind) as tx:
+            assert await _select_view(tx) == [(100,)]
+            await db.ddl("ALTER TABLE S1 RENAME TO S9")
+            assert await _select_view(tx) == [(100,)]
+            await _update_view(tx)
+        assert await db.rows("SELECT A FROM S2 WHERE K = 2") == [(100,)]
+
+    with_database(body, S1, S2)
+
+
+@KINDS
 def test_a_name_that_a_later_statement_was_the_first_to_use(kind: str) -> None:
     """It was unknown to the first statement, and meant two things to the others."""
 

@@ -65,6 +65,12 @@ def test_a_table_means_what_it_meant(after: Schema, other: str) -> None:
     assert told(after, ["nothing"]) == ""
 
 
+def called(table: Table, sql: str) -> Schema:
+    """Return the schema in which one of the tables is called W, with a view over it."""
+    others = tuple(other for other in BEFORE.tables if other.id != table.id)
+    return replace(BEFORE, tables=(replace(table, name="W"), *others), views=(View("V", sql),))
+
+
 @pytest.mark.parametrize(
     ("after", "other"),
     [
@@ -72,6 +78,10 @@ def test_a_table_means_what_it_meant(after: Schema, other: str) -> None:
         (replace(BEFORE, views=()), ""),
         (replace(BEFORE, views=(View("v", "SELECT B AS A FROM T"),)), "view v"),
         (replace(BEFORE, views=(), tables=(TABLE, replace(OTHER, name="V"))), "V"),
+        (called(TABLE, 'SELECT A FROM "W" AS "T"'), ""),
+        (called(replace(TABLE, columns=(A, replace(B, id=13))), 'SELECT A FROM "W" AS "T"'), "view V"),
+        (called(OTHER, 'SELECT A FROM "W" AS "T"'), "view V"),
+        (called(TABLE, 'SELECT B AS A FROM "W" AS "T"'), "view V"),
     ],
 )
 def test_a_view_means_what_it_meant(after: Schema, other: str) -> None:
