@@ -39,6 +39,7 @@ from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, 
 from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
+from f1server.schemachange.steps.back import way_back
 from f1server.schemachange.steps.diff import Element, Step, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
 from f1server.schemachange.steps.moves import mirrored
@@ -446,7 +447,7 @@ class SchemaChanges:
         await owner.obey()
         job = owner.job
         schema = (await self._store.load(job.database)).schema
-        goal = decode_schema(job.base if job.state is JobState.UNDOING else job.goal, 0)
+        goal = await _towards(owner, schema)
         steps = plan_steps(schema, goal)
         owner.place = _place(job, len(steps))
         owner.step = f"waits until all servers have version {schema.version}"
@@ -548,6 +549,17 @@ class SchemaChanges:
         """Wait until nobody can commit under a version below ``version`` any more. Raises as ``owner`` obeys."""
         parts = self._store, self._leases, self._clock, self._nudge, self._sleep
         await converge(*parts, database=database, version=version, owner=owner)
+
+
+async def _towards(owner: Owner, schema: Schema) -> Schema:
+    """Return what a job leads to. If something stays when it goes back, its row says so, once."""
+    job = owner.job
+    if job.state is not JobState.UNDOING:
+        return decode_schema(job.goal, 0)
+    goal, stays = way_back(schema, decode_schema(job.base, 0))
+    if stays not in job.error:
+        await owner.update(error=f"{job.error} ({stays})".strip())
+    return goal
 
 
 def _place(job: Job, left: int) -> tuple[int, int]:

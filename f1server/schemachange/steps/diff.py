@@ -13,7 +13,8 @@ A column that comes under another lock is covered by both for a while (section 3
 go; the steps of its coverage are those of an element of their own.
 
 What appears at once: a table that nobody relies on has no rows, so that all of it may be public from the beginning;
-names, defaults, options, wider types and new fields of messages, because the rows that are stored stay as they are.
+names, defaults, options and new fields of messages, because the rows that are stored stay as they are. Wider types come
+with the last version: until then the change may fail, and a type that rows make use of does not become narrower again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +49,7 @@ from f1server.schemachange.steps.moves import FORM, Round, Version, is_move, sta
 from f1server.schemachange.steps.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
 from f1server.schemachange.steps.states import Coverage, ElementClass, State, Work
 
-__all__ = ["Element", "Step", "plan_steps", "summary"]
+__all__ = ["Element", "Step", "plan_steps", "summary", "widens"]
 
 _SHOWN = 5
 
@@ -120,13 +121,14 @@ def plan_steps(old: Schema, new: Schema) -> list[Step]:
     reasons = _reasons(old, new)
     if reasons:
         raise F1Error(Code.FAILED_PRECONDITION, "this cannot be changed: " + "; ".join(reasons))
-    first, last = _without_leaving(old, new), _without_coming(old, new)
+    narrow = _with_types_of(old, new)
+    first, last = _without_leaving(old, narrow), _without_coming(old, narrow)
     last = replace(last, views=first.views, proto_files=new.proto_files, descriptor_set=new.descriptor_set)
     steps: list[Step] = []
-    stops = [old, first, last, replace(new, views=first.views)]
+    stops = [old, first, last, replace(narrow, views=first.views)]
     for before, after in pairwise(stops):
         steps += _Round(before, after).steps()
-    return _with_views(steps, old, new)
+    return _with_views(_with_wider_types(steps, narrow, new), old, new)
 
 
 def _of_stage(stage: Round | Version) -> list[Step]:
@@ -223,18 +225,51 @@ def _nullable(column: Column) -> Column:
     return replace(column, not_null=False, not_null_state=_PUBLIC)
 
 
+def _with_types_of(old: Schema, new: Schema) -> Schema:
+    """Return ``new`` with the types that columns have in ``old``, and with their defaults, which may need the wider."""
+
+    def kept(column: Column, known: Column | None) -> Column:
+        if known is None or known.type == column.type:
+            return column
+        return replace(column, type=known.type, default_sql=known.default_sql)
+
+    had = [(table, old.by_id.get(table.id)) for table in new.tables]
+    tables = (
+        table if known is None else replace(table, columns=tuple(kept(c, known.by_id.get(c.id)) for c in table.columns))
+        for table, known in had
+    )
+    return replace(new, tables=tuple(tables))
+
+
+def _with_wider_types(steps: list[Step], narrow: Schema, new: Schema) -> list[Step]:
+    """Add that columns become wider: with the last version, when nothing can fail any more."""
+    columns = [(table, column) for table in new.tables for column in table.columns]
+    for table, column in columns:
+        known = narrow.by_id[table.id].by_id[column.id]
+        if known.type != column.type:
+            steps, number = _written(steps, -1)
+            edit = EditElement(Part.COLUMN, table.id, known, column)
+            steps[number] = _more(steps[number], edit, f"alter column {table.name}.{column.name}")
+    return steps
+
+
+def _written(steps: list[Step], which: int) -> tuple[list[Step], int]:
+    """Return the steps, at least one of which writes a version, and the place of the first (0) or last (-1) one."""
+    written = [n for n, step in enumerate(steps) if step.edits]
+    return (list(steps), written[which]) if written else ([Step(), *steps], 0)
+
+
 def _with_views(steps: list[Step], old: Schema, new: Schema) -> list[Step]:
     """Add what happens to views: they go with the first version that is written, and come with the last."""
     gone = tuple(sorted(set(old.views_by_name) - set(new.views_by_name)))
     fresh = tuple(v for v in new.views if old.views_by_name.get(v.name.lower()) != v)
-    written = [n for n, step in enumerate(steps) if step.edits]
-    if (gone or fresh) and not written:
-        steps, written = [Step(), *steps], [0]
     if gone:
-        steps[written[0]] = _more(steps[written[0]], SetViews(gone, ()), "drop view " + ", ".join(gone))
+        steps, number = _written(steps, 0)
+        steps[number] = _more(steps[number], SetViews(gone, ()), "drop view " + ", ".join(gone))
     if fresh:
+        steps, number = _written(steps, -1)
         text = "create view " + ", ".join(v.name for v in fresh)
-        steps[written[-1]] = _more(steps[written[-1]], SetViews((), fresh), text)
+        steps[number] = _more(steps[number], SetViews((), fresh), text)
     return steps
 
 
@@ -502,7 +537,7 @@ def _table_reasons(before: Table, after: Table) -> list[str]:
         reasons.append(f"{name} would have another primary key; {_MOVE}")
     for column in after.columns:
         known = before.by_id.get(column.id)
-        if known is not None and not _widens(known.type, column.type):
+        if known is not None and not widens(known.type, column.type):
             reasons.append(
                 f"{name}.{column.name} is {known.type.sql()}, would be {column.type.sql()}: types only become wider; "
                 "add another column"
@@ -510,7 +545,7 @@ def _table_reasons(before: Table, after: Table) -> list[str]:
     return reasons
 
 
-def _widens(before: ColumnType, after: ColumnType) -> bool:
+def widens(before: ColumnType, after: ColumnType) -> bool:
     """Tell whether all values of one type are values of the other, stored in the same way."""
     if before == after:
         return True

@@ -102,7 +102,7 @@ def test_a_rename_goes_with_other_changes_of_the_same_table() -> None:
     old = schema("CREATE TABLE R (A INT64 PRIMARY KEY, V VARCHAR(10), X INT64)")
     new = "CREATE TABLE R (A INT64 PRIMARY KEY, W STRING RENAMED FROM V, Y INT64); CREATE INDEX ByW ON R (W)"
     reached, what = after(old, new)
-    assert what[0] == "rename column R.V to W, alter column R.W"
+    assert (what[0], what[-1]) == ("rename column R.V to W", "alter column R.W")
     assert "index ByW: public" in what
     assert "column R.X: dropped" in what
     assert [c.name for c in reached.table("R").columns] == ["A", "W", "Y"]

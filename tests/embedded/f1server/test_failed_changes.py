@@ -1,0 +1,143 @@
+"""What is left of a change that fails or is cancelled: nothing that can be taken back, and what stays is said."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import f1
+from f1common.errors import Code
+from f1common.pb import f1_pb2 as pb
+from f1server.catalog.schema import Schema
+from f1server.catalog.store import Stored
+from f1server.schemachange.executor import SchemaChanges
+from f1server.testing.database import Database, with_database
+
+PROTO = 'syntax = "proto3"; package q; message M { int64 a = 1; }'
+MORE = PROTO.replace("}", "string b = 2; }")
+OTHER = PROTO + "message X { int64 z = 1; }"
+TABLE = "CREATE TABLE T (K INT64, U INT64, S VARCHAR(10) DEFAULT 'short', M PROTO<q.M>, PRIMARY KEY (K))"
+UNIQUE = "CREATE UNIQUE INDEX TU ON T (U)"
+
+
+async def _schema(db: Database) -> Schema:
+    return (await db.process().leases.current("default")).schema
+
+
+async def _apply(db: Database, proto: str, *tables: str) -> None:
+    await db.conn.apply_schema({"q.proto": proto, "t.sql": ";".join(tables)})
+
+
+async def _filled(db: Database) -> Schema:
+    await _apply(db, PROTO, TABLE)
+    m = (await db.conn.message_class("q.M"))(a=1)
+    await db.conn.insert("T", [{"K": k, "U": k % 3, "S": "s", "M": m} for k in range(5)])
+    return await _schema(db)
+
+
+async def _same(db: Database, before: Schema) -> None:
+    """See that the tables are as they were, whatever the .proto files are, and that the index can be made later."""
+    assert (await _schema(db)).tables == before.tables
+    await db.conn.insert("T", {"K": 9, "U": 0, "S": "s"})
+    await db.ddl("UPDATE T SET U = K", UNIQUE)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE T ALTER COLUMN S TYPE VARCHAR(20), ALTER COLUMN S SET DEFAULT 'a longer one', ADD UNIQUE (U)",
+        "ALTER TABLE T ALTER COLUMN S TYPE STRING, ADD CONSTRAINT C CHECK (U < 2)",
+        "ALTER TABLE T ALTER COLUMN S TYPE STRING, ADD COLUMN N INT64, ALTER COLUMN M SET NOT NULL, ADD CHECK (U < 2)",
+    ],
+)
+def test_a_type_becomes_wider_with_the_last_version_only(ddl: str) -> None:
+    async def body(db: Database) -> None:
+        before = await _filled(db)
+        with pytest.raises(f1.Error) as caught:
+            await db.ddl(ddl)
+        assert "taken back" not in str(caught.value)
+        await _same(db, before)
+        await db.ddl("ALTER TABLE T ALTER COLUMN S TYPE VARCHAR(20), ALTER COLUMN S SET DEFAULT 'a longer one'")
+        await db.ddl("INSERT INTO T (K, U) VALUES (20, 20)")
+        assert await db.rows("SELECT S FROM T WHERE K = 20") == [("a longer one",)]
+
+    with_database(body)
+
+
+@pytest.mark.parametrize(
+    ("proto", "tables"),
+    [
+        (MORE, [TABLE, UNIQUE]),
+        (MORE, [TABLE, UNIQUE, "CREATE INDEX TB ON T (M.b)"]),
+        (MORE, [TABLE.replace("S VARCHAR(10)", "R STRING RENAMED FROM S"), UNIQUE]),
+    ],
+)
+def test_fields_of_messages_stay_and_all_else_is_taken_back(proto: str, tables: list[str]) -> None:
+    async def body(db: Database) -> None:
+        before = await _filled(db)
+        with pytest.raises(f1.Error) as caught:
+            await _apply(db, proto, *tables)
+        assert caught.value.code is Code.ALREADY_EXISTS
+        assert "the .proto files stay as they were set" in str(caught.value)
+        assert "the field q.M.b = 2 is gone" in str(caught.value)
+        await _same(db, before)
+
+    with_database(body)
+
+
+def test_messages_that_nothing_used_go() -> None:
+    async def body(db: Database) -> None:
+        before = await _filled(db)
+        with pytest.raises(f1.Error) as caught:
+            await _apply(
+                db, OTHER, TABLE.replace("M PROTO<", "X PROTO<q.X>, M PROTO<"), UNIQUE, "CREATE INDEX TX ON T (X.z)"
+            )
+        assert ".proto" not in str(caught.value)
+        assert (await _schema(db)).proto_files == before.proto_files
+        await _same(db, before)
+
+    with_database(body)
+
+
+def test_what_stays_of_a_cancelled_change_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled when its first version is written, and when its last one is."""
+    write = SchemaChanges._write
+    halt: list[str] = []
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def halting(self: SchemaChanges, *args: Any) -> Stored:
+        stored = await write(self, *args)
+        if halt and any(index.state.name == halt[0] for index in stored.schema.table("T").indexes):
+            halt.clear()
+            reached.set()
+            await go_on.wait()
+        return stored
+
+    async def cancelled(db: Database, work: Any, state: str) -> pb.SchemaJob:
+        halt[:] = [state]
+        reached.clear()
+        go_on.clear()
+        changing = db.env.spawn(work)
+        await reached.wait()
+        jobs = await db.conn.session.schema_jobs(pb.SchemaJobs())
+        number = jobs.jobs[-1].number
+        await db.conn.session.schema_jobs(pb.SchemaJobs(order=pb.SchemaJobs.CANCEL, number=number))
+        await asyncio.sleep(2)  # its owner looks at its row every 1.5 s
+        go_on.set()
+        with pytest.raises(f1.Error, match="was cancelled"):
+            await changing
+        return (await db.conn.session.schema_jobs(pb.SchemaJobs())).jobs[-1]
+
+    async def body(db: Database) -> None:
+        before = await _filled(db)
+        monkeypatch.setattr(SchemaChanges, "_write", halting)
+        wide = TABLE.replace("VARCHAR(10)", "STRING")
+        index = "CREATE INDEX TS ON T (S)"
+        job = await cancelled(db, _apply(db, MORE, wide, index), "DELETE_ONLY")
+        assert (job.state, "types" in job.error, ".proto" in job.error) == ("cancelled", False, True)
+        assert (await _schema(db)).tables == before.tables
+        job = await cancelled(db, _apply(db, MORE, wide, index), "PUBLIC")
+        assert (job.state, job.error) == ("cancelled", "(T.S stays STRING: types only become wider)")
+        assert not (await _schema(db)).table("T").indexes
+
+    with_database(body)
