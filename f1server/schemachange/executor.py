@@ -40,7 +40,7 @@ from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.back import way_back
-from f1server.schemachange.steps.diff import Element, Step, plan_steps, summary
+from f1server.schemachange.steps.diff import Element, Step, dropped, dropped_tables, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
 from f1server.schemachange.steps.moves import mirrored
 from f1server.schemachange.steps.plan import Task
@@ -59,6 +59,8 @@ _REPLICATE_ROUNDS = 15
 _RETRY_S = 0.5
 _PASSING = PASSING | {Code.SNAPSHOT_TOO_OLD}
 """Errors after which work on data is simply tried again."""
+_BROKEN = {Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS}
+"""What is said if rows break a constraint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,6 +522,10 @@ class SchemaChanges:
             text = f"it could not be taken back, so it went on: {error.message}"
             await owner.update(state=JobState.RUNNING, reorganised=0, error=text)
             return
+        if back and not job.gives_way and error.code in _BROKEN:
+            text = f"{job.error} (what it had dropped stays dropped: {error.message.partition('; nothing')[0]})"
+            await owner.update(gives_way=True, reorganised=0, error=text)
+            return
         if back or job.no_return or error.code is Code.NOT_FOUND:
             message = job.error if job.error_code else error.message
             if back:
@@ -556,7 +562,7 @@ async def _towards(owner: Owner, schema: Schema) -> Schema:
     job = owner.job
     if job.state is not JobState.UNDOING:
         return decode_schema(job.goal, 0)
-    goal, stays = way_back(schema, decode_schema(job.base, 0))
+    goal, stays = way_back(schema, decode_schema(job.base, 0), gives_way=job.gives_way)
     if stays not in job.error:
         await owner.update(error=f"{job.error} ({stays})".strip())
     return goal
@@ -580,14 +586,3 @@ def _ended(job: Job) -> Job:
     if job.state is not JobState.UNDOING:
         return replace(job, state=JobState.DONE)
     return replace(job, state=JobState.FAILED if job.error_code else JobState.CANCELLED)
-
-
-def dropped(steps: Sequence[Step]) -> list[Element]:
-    """Return the tables and columns whose values some steps remove."""
-    tasks = [task for step in steps for task in step.tasks if task.work is Work.REMOVE]
-    return [task.element for task in tasks if task.element.kind in ("table", "column")]
-
-
-def dropped_tables(steps: Sequence[Step]) -> set[int]:
-    """Return the ids of the tables whose rows some steps remove."""
-    return {element.table_id for element in dropped(steps) if element.kind == "table"}

@@ -67,7 +67,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     in ``worked_ms``, under all versions: so fast is a change on these machines. ``back``: it was going back when it was
     paused. ``change_id``: the name that the client gave it who asked for it, by which others can be asked how it ended.
     ``owned_ts``: when its owner last wrote the row, if others have since; 0: it was the last. ``joint``: its owner
-    knows that others may write roles into ``base`` and ``goal``; owners of older builds do not.
+    knows that others may write roles into ``base`` and ``goal``; owners of older builds do not. ``gives_way``: what it
+    was dropping of constraints does not return as it goes back, for rows break them by now.
     """
 
     number: int
@@ -98,6 +99,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     change_id: builtins.bytes = b""
     owned_ts: int = 0
     joint: bool = False
+    gives_way: bool = False
 
     def same_ends(self, other: "Job") -> bool:
         """Tell whether both lead from the same schema to the same one."""

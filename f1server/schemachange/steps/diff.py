@@ -49,7 +49,7 @@ from f1server.schemachange.steps.moves import FORM, Round, Version, is_move, sta
 from f1server.schemachange.steps.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
 from f1server.schemachange.steps.states import Coverage, ElementClass, State, Work
 
-__all__ = ["Element", "Step", "plan_steps", "summary", "widens"]
+__all__ = ["Element", "Step", "dropped", "dropped_tables", "plan_steps", "summary", "widens"]
 
 _SHOWN = 5
 
@@ -152,6 +152,17 @@ def summary(steps: Sequence[Step]) -> str:
     texts += [f"{'-' if move.after is _ABSENT else '+'} {element}" for element, move in goals.items()]
     shown, rest = texts[:_SHOWN], len(texts) - _SHOWN
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+
+
+def dropped(steps: Sequence[Step]) -> list[Element]:
+    """Return the tables and columns whose values some steps remove."""
+    tasks = [task for step in steps for task in step.tasks if task.work is Work.REMOVE]
+    return [task.element for task in tasks if task.element.kind in ("table", "column")]
+
+
+def dropped_tables(steps: Sequence[Step]) -> set[int]:
+    """Return the ids of the tables whose rows some steps remove."""
+    return {element.table_id for element in dropped(steps) if element.kind == "table"}
 
 
 # ------------------------------------------------------------------ rounds

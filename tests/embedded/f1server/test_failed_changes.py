@@ -1,6 +1,7 @@
 """What is left of a change that fails or is cancelled: nothing that can be taken back, and what stays is said."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -139,5 +140,55 @@ def test_what_stays_of_a_cancelled_change_is_said(monkeypatch: pytest.MonkeyPatc
         job = await cancelled(db, _apply(db, MORE, wide, index), "PUBLIC")
         assert (job.state, job.error) == ("cancelled", "(T.S stays STRING: types only become wider)")
         assert not (await _schema(db)).table("T").indexes
+
+    with_database(body)
+
+
+WAS = "CREATE TABLE R (K INT64, U INT64, V INT64 NOT NULL, W INT64, PRIMARY KEY (K), CONSTRAINT C CHECK (W > 0)); "
+WILL_BE = "CREATE TABLE R (K INT64, U INT64, V INT64, W INT64, PRIMARY KEY (K)); CREATE UNIQUE INDEX TU ON R (U)"
+
+
+def _constraints(schema: Schema) -> list[str]:
+    table = schema.table("R")
+    named = [e.name for part in (table.checks, table.indexes) for e in part]
+    return [*(f"{c.name} NOT NULL" for c in table.columns if c.not_null and c.name != "K"), *named]
+
+
+@pytest.mark.parametrize("breaks", [{"V": None, "W": 1}, {"V": 1, "W": -1}])
+def test_a_constraint_that_rows_break_by_now_stays_dropped(
+    monkeypatch: pytest.MonkeyPatch, breaks: dict[str, object]
+) -> None:
+    """It was dropped by the change that failed for another reason, and keeps nothing else from being taken back."""
+    write = SchemaChanges._write
+    dropped, go_on = asyncio.Event(), asyncio.Event()
+
+    async def halting(self: SchemaChanges, *args: Any) -> Stored:
+        stored = await write(self, *args)
+        if not stored.schema.table("R").checks and not dropped.is_set():
+            dropped.set()
+            await go_on.wait()
+        return stored
+
+    async def body(db: Database) -> None:
+        await db.conn.apply_schema({"s.sql": WAS})
+        await db.conn.insert("R", [{"K": k, "U": k % 3, "V": k, "W": 1} for k in range(5)])
+        monkeypatch.setattr(SchemaChanges, "_write", halting)
+        changing = db.env.spawn(db.conn.apply_schema({"s.sql": WILL_BE}))
+        await dropped.wait()
+        while not await db.rows("SELECT K FROM R WHERE K = 9"):
+            with contextlib.suppress(f1.Error):  # until its server knows of the new version
+                await db.conn.insert("R", {"K": 9, "U": 9, **breaks})
+            await asyncio.sleep(0.1)
+        go_on.set()
+        with pytest.raises(f1.Error) as caught:
+            await changing
+        assert caught.value.code is Code.ALREADY_EXISTS
+        assert "what it had dropped stays dropped: " in str(caught.value)
+        assert (await _schema(db)).table("R").indexes == ()
+        assert _constraints(await _schema(db)) == []
+        await db.conn.insert("R", {"K": 10, "U": 0, "V": None})
+        await db.ddl("DELETE FROM R WHERE K >= 9")
+        await db.conn.apply_schema({"s.sql": WAS})
+        assert _constraints(await _schema(db)) == ["V NOT NULL", "C"]
 
     with_database(body)
