@@ -7,7 +7,7 @@ was cut short goes on, or goes back, by the same function.
 Some constraints need two rounds. A constraint over columns that are only coming, such as NOT NULL without a default,
 cannot be enforced before servers can set these columns: it comes in a round of its own, after them. A constraint over
 columns that go must be gone before they are. Whoever writes under either of two neighbouring versions then keeps what
-both promise.
+both promise. What goes and has data goes in the last round, for after a removal there is no way back.
 
 A column that comes under another lock is covered by both for a while (section 3.4), whether these locks stay, come or
 go; the steps of its coverage are those of an element of their own.
@@ -19,7 +19,6 @@ with the last version: until then the change may fail, and a type that rows make
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from f1common.errors import Code, F1Error
@@ -43,10 +42,11 @@ from f1server.schemachange.steps.edits import (
     SetRoles,
     SetViews,
     TableTo,
+    advance,
     options,
 )
 from f1server.schemachange.steps.moves import FORM, Round, Version, is_move, stages
-from f1server.schemachange.steps.plan import Change, Move, Reorganisation, SchemaVersion, Task, plan
+from f1server.schemachange.steps.plan import Change, Move, SchemaVersion, Task, plan
 from f1server.schemachange.steps.states import Coverage, ElementClass, State, Work
 
 __all__ = ["Element", "Step", "dropped", "dropped_tables", "plan_steps", "summary", "widens"]
@@ -124,11 +124,19 @@ def plan_steps(old: Schema, new: Schema) -> list[Step]:
     narrow = _with_types_of(old, new)
     first, last = _without_leaving(old, narrow), _without_coming(old, narrow)
     last = replace(last, views=first.views, proto_files=new.proto_files, descriptor_set=new.descriptor_set)
-    steps: list[Step] = []
-    stops = [old, first, last, replace(narrow, views=first.views)]
-    for before, after in pairwise(stops):
-        steps += _Round(before, after).steps()
+    steps = _Round(old, first).steps() + _rounds(first, last, replace(narrow, views=first.views))
     return _with_views(_with_wider_types(steps, narrow, new), old, new)
+
+
+def _rounds(first: Schema, last: Schema, goal: Schema) -> list[Step]:
+    """Return the steps by way of ``last``. Rows may stand against a second round: data are removed in it only."""
+    if not _Round(last, goal).steps():
+        return _Round(first, last).steps()
+    steps = _Round(first, last, removes=False).steps()
+    reached = first
+    for step in steps:
+        reached = advance(reached, step.edits)
+    return steps + _Round(reached, goal).steps()
 
 
 def _of_stage(stage: Round | Version) -> list[Step]:
@@ -289,10 +297,13 @@ def _more(step: Step, edit: Edit, what: str) -> Step:
 
 
 class _Round:
-    """The steps of one round: at most three versions, as in figure 3."""
+    """The steps of one round: at most three versions, as in figure 3.
 
-    def __init__(self, old: Schema, new: Schema) -> None:
-        self._old, self._new = old, new
+    Unless it ``removes`` data, elements that go stay delete-only.
+    """
+
+    def __init__(self, old: Schema, new: Schema, *, removes: bool = True) -> None:
+        self._old, self._new, self._removes = old, new, removes
         self._changes: list[Change[Element]] = []
         self._new_elements: dict[Element, Edit] = {}
         """How an element that is not there yet is made, in its first state."""
@@ -315,10 +326,11 @@ class _Round:
         """Return the steps; versions in which nothing happens are left out."""
         steps: list[Step] = []
         for item in plan(self._changes):
-            if isinstance(item, Reorganisation):
-                steps = [*steps[:-1], replace(steps[-1], tasks=item.tasks)] if steps else [Step(tasks=item.tasks)]
-            else:
-                steps.append(self._version(item))
+            if isinstance(item, SchemaVersion):
+                version = self._version(item)
+                steps += [version] if version.edits else []
+            elif tasks := tuple(task for task in item.tasks if self._removes or task.work is not Work.REMOVE):
+                steps = [*steps[:-1], replace(steps[-1], tasks=tasks)] if steps else [Step(tasks=tasks)]
         if self._at_once:
             edits, texts = zip(*self._at_once, strict=True)
             what = tuple(text for text in texts if text)
@@ -329,8 +341,8 @@ class _Round:
         return steps
 
     def _version(self, version: SchemaVersion[Element]) -> Step:
-        moves = [(move, self._edit(move)) for move in version.moves]
-        return Step(tuple(_describe(move) for move, _ in moves), tuple(edit for _, edit in moves), moves=version.moves)
+        moves = tuple(move for move in version.moves if self._removes or not _is_last(move))
+        return Step(tuple(map(_describe, moves)), tuple(map(self._edit, moves)), moves=moves)
 
     def _edit(self, move: Move[Element]) -> Edit:
         element = move.element
@@ -466,6 +478,11 @@ def _describe(move: Move[Element]) -> str:
     if state is _ABSENT:
         return f"{move.element}: dropped"
     return f"{move.element}: {state.name.lower().replace('_', '-')}"
+
+
+def _is_last(move: Move[Element]) -> bool:
+    """Tell whether an element that has data goes: constraints have none."""
+    return move.after is _ABSENT and move.before is ElementState.DELETE_ONLY
 
 
 def _made_in(edit: Edit, state: ElementState) -> Edit:
