@@ -572,6 +572,12 @@ class SqlRunner:
         (insert,) = parse(f"INSERT INTO {quoted(ddl.name)} {ddl.as_query}")
         if not isinstance(insert, DmlStatement):
             raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
-        done = await self._dml(replace(request, sql=insert.sql), insert)
+        try:
+            done = await self._dml(replace(request, sql=insert.sql), insert)
+        except F1Error as error:
+            if error.ambiguous:
+                raise
+            text = f"{error.message}; the table {ddl.name} was created, without rows: drop it before the next try"
+            raise F1Error(error.code, text, retryable=False, details=error.details) from error
         done.tag = tag
         return done

@@ -73,7 +73,8 @@ async def _apply(
 def _ask(plan: ChangePlan) -> None:
     names = ", ".join(element for element, _ in plan.losses)
     if not sys.stdin.isatty():
-        raise F1Error(Code.FAILED_PRECONDITION, f"this drops {names}; --yes says that this is meant")
+        text = f"this drops {names}; --yes says that this is meant, and --allow-data-loss also if they hold data"
+        raise F1Error(Code.FAILED_PRECONDITION, text)
     typer.confirm(f"This drops {names}. Apply it?", abort=True)
 
 

@@ -223,3 +223,15 @@ def test_nothing_is_removed_while_rows_may_stand_against_what_comes_last(change:
         assert before.table("R").column(dropped).id not in table.by_id
 
     with_database(body, "CREATE TABLE P (X INT64 PRIMARY KEY)", OLD)
+
+
+def test_a_table_as_a_query_that_fails_is_there_and_the_error_says_so() -> None:
+    async def body(db: Database) -> None:
+        with pytest.raises(f1.Error, match="division by zero; the table T was created, without rows") as caught:
+            await db.ddl("CREATE TABLE T AS SELECT 1 / (K - 1) AS X FROM (SELECT 1 AS K) AS Q")
+        assert not caught.value.retryable
+        assert await db.rows("SELECT * FROM T") == []
+        await db.ddl("DROP TABLE T", "CREATE TABLE T AS SELECT 1 / (K + 1) AS X FROM (SELECT 1 AS K) AS Q")
+        assert len(await db.rows("SELECT * FROM T")) == 1
+
+    with_database(body)
