@@ -105,7 +105,9 @@ def test_a_change_is_made_wholly_or_leaves_nothing(seed: int) -> None:
             else:
                 break
         schema = await _schema(db)
-        elements = [e for t in schema.tables for e in (*t.columns, *t.indexes, *t.checks, *t.foreign_keys, *t.locks)]
+        elements: list[Any] = [
+            e for t in schema.tables for e in (*t.columns, *t.indexes, *t.checks, *t.foreign_keys, *t.locks)
+        ]
         assert {element.state for element in elements} == {ElementState.PUBLIC}
         assert not await check_indexes(db.storage, schema, db.storage.strong_timestamp())
 
