@@ -14,6 +14,8 @@ from f1common.pb.types_pb2 import KeyRange
 
 # No element of a tuple begins with it.
 _AFTER_ALL = b"\xff"
+_OF_THE_SCHEMA = frozenset({Code.NOT_FOUND, Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE})
+"""What is said of names, keys and values that do not fit the schema as it is known."""
 
 T = TypeVar("T")
 
@@ -52,11 +54,14 @@ def keys_of(keys: Any) -> list[Key]:
 
 
 async def with_metadata(session: Session, work: Callable[[Metadata], T]) -> T:
-    """Do what needs the schema; once more with a fresh one if a name is not known. Raises F1Error NOT_FOUND."""
+    """Do what needs the schema; once more with a fresh one if a name is not known, or a key or value does not fit.
+
+    Raises F1Error NOT_FOUND, INVALID_ARGUMENT, OUT_OF_RANGE.
+    """
     try:
         return work(await session.metadata())
     except F1Error as error:
-        if error.code is not Code.NOT_FOUND:
+        if error.code not in _OF_THE_SCHEMA:
             raise
     return work(await session.metadata(fresh=True))
 
@@ -78,8 +83,7 @@ async def read_many(
         try:
             reply = await send(messages)
         except F1Error as error:
-            if error.details.get("conflict") == "schema":
-                session.forget_metadata()
+            session.heed(error)
             raise
         if reply.schema_version <= version:
             return reply

@@ -281,6 +281,11 @@ class Session:
         """The version of the schema that writes are made with, None if it has not been read."""
         return None if self._metadata is None else self._metadata.version
 
+    def heed(self, error: F1Error) -> None:
+        """Forget the schema if writes or reads were refused because they were made with an older one."""
+        if error.details.get("conflict") == "schema":
+            self.forget_metadata()
+
     def forget_metadata(self) -> None:
         """Read the schema again before it is used the next time."""
         self._metadata = None

@@ -216,9 +216,9 @@ class Transaction(Reads):
             committed = await self._commit(self._session.deadline(timeout_s))
         except F1Error as error:
             self._state = "lost" if error.ambiguous else "aborted"
-            renamed = error.details.get("conflict") == "schema"
-            if renamed or (error.code is Code.NOT_FOUND and "key" not in error.details):
+            if error.code is Code.NOT_FOUND and "key" not in error.details:
                 self._session.forget_metadata()  # the ids in the writes are of an older schema
+            self._session.heed(error)
             raise
         except BaseException:
             self._state = "lost"
@@ -261,6 +261,7 @@ class Transaction(Reads):
         try:
             return await work
         except F1Error as error:
+            self._session.heed(error)
             raise without_effect(error) from error
 
     @abstractmethod
@@ -375,6 +376,7 @@ class PessimisticTransaction(Transaction):
         try:
             return await work
         except F1Error as error:
+            self._session.heed(error)
             if error.code not in _ENDS_IT:
                 raise without_effect(error) from error
             self._state = "aborted"

@@ -289,7 +289,7 @@ class Schema:
                 text = (
                     f"table {name} was moved to another parent or primary key since the transaction began; run it again"
                 )
-                raise F1Error(Code.ABORTED, text, retryable=True, details={"table": name})
+                raise F1Error(Code.ABORTED, text, retryable=True, details={"table": name, "conflict": "schema"})
             raise _unknown("table", name, name, [t.name for t in self.by_name.values()])
         return found
 

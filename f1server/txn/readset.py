@@ -30,9 +30,12 @@ class Conflict(F1Error):
 
 
 def moved(table: str, key: bytes = b"") -> Conflict:
-    """Return the error that a transaction has to do with a table in another form than is public."""
+    """Return the error that a transaction has to do with a table in another form than is public.
+
+    Clients may know the other form only.
+    """
     text = f"table {table} was moved to another parent or primary key while the transaction was open; run it again"
-    return Conflict(text, key)
+    return Conflict(text, key, "schema")
 
 
 def validate(

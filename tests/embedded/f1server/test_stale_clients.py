@@ -5,10 +5,12 @@ go on for ever with the column that had the name before.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import f1
+from f1.transactions import Transaction
 from f1server.testing.database import Database, with_database
 
 PAIR = "CREATE TABLE Pair (K INT64, J INT64, A INT64, PRIMARY KEY (K, J))"
@@ -163,5 +165,63 @@ def test_keys_of_an_index_that_was_made_anew_are_in_its_order() -> None:
         assert [row["K"] for row in await other.read("Named", index="Both", keys=[key])] == [1]
         await db.ddl("DROP INDEX Both", "CREATE INDEX Both ON Named (B, A)")
         assert [row["K"] for row in await other.read("Named", index="Both", keys=[key])] == [1]
+
+    with_database(body, NAMED)
+
+
+INTO = "ALTER TABLE Kid SET PRIMARY KEY (P, K) INTERLEAVE IN PARENT Par"
+OUT = "ALTER TABLE Kid SET PRIMARY KEY (K)"
+WAYS: dict[str, Callable[[f1.aio.Connection | Transaction, bool], Awaitable[object]]] = {
+    "insert": lambda to, _: to.insert("Kid", {"K": 7, "P": 1, "V": 77}),
+    "update": lambda to, _: to.update("Kid", {"K": 2, "P": 1, "V": 77}),
+    "upsert": lambda to, _: to.upsert("Kid", {"K": 2, "P": 1, "V": 77}),
+    "columns": lambda to, _: to.insert("Kid", [{"K": 100 + i, "P": 1, "V": 77} for i in range(MANY)]),
+    "delete": lambda to, inside: to.delete("Kid", {"P": 1, "K": 2} if inside else {"K": 2}),
+    "get": lambda to, inside: to.get("Kid", {"P": 1, "K": 2} if inside else {"K": 2}),
+}
+
+
+@pytest.mark.parametrize("kind", ["", "optimistic", "pessimistic"])
+@pytest.mark.parametrize("into", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_knows_the_table_as_it_was_before_it_moved(way: str, into: bool, kind: str) -> None:
+    """All that it does is by the new primary key when it is done again, at the latest."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("Par", {"P": 1})
+        await db.ddl(*(() if into else (INTO,)))
+        other = await db.at(1)
+        await other.insert("Kid", [{"K": k, "P": 1, "V": k} for k in range(4)])
+        await db.ddl(INTO if into else OUT)
+        if kind:
+            await other.run(lambda tx: WAYS[way](tx, into), kind=kind)
+        else:
+            await WAYS[way](other, into)
+        rows = dict(await db.rows("SELECT K, V FROM Kid"))
+        after = {"insert": {7: 77}, "columns": {100 + i: 77 for i in range(MANY)}, "delete": {}, "get": {}}
+        expected = {0: 0, 1: 1, 2: 2, 3: 3} | after.get(way, {2: 77})
+        assert rows == {k: v for k, v in expected.items() if (way, k) != ("delete", 2)}
+
+    with_database(
+        body,
+        "CREATE TABLE Par (P INT64 PRIMARY KEY)",
+        "CREATE TABLE Kid (K INT64 PRIMARY KEY, P INT64 NOT NULL, V INT64)",
+        "CREATE INDEX KidByPar ON Kid (P)",
+    )
+
+
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic"])
+@pytest.mark.parametrize("then", ["SELECT A FROM Named", "UPDATE Named SET A = A + 1 WHERE K = 2"])
+def test_a_statement_after_a_write_by_an_older_schema_has_it_read_anew(then: str, kind: str) -> None:
+    async def body(db: Database) -> None:
+        other = await stale(db)
+        await db.ddl(*SWAP)
+
+        async def work(tx: Transaction) -> None:
+            await tx.update("Named", {"K": 1, "A": 77})
+            await tx.execute(then)
+
+        await other.run(work, kind=kind)
+        assert await db.rows("SELECT C, A FROM Named") == [(10, 77)]
 
     with_database(body, NAMED)
