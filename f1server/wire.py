@@ -29,6 +29,7 @@ def _write_from_pb(m: pb.LogicalWrite) -> LogicalWrite:
         must_exist=m.must_exist,
         schema_version=m.schema_version,
         defaults=_values(m.defaults),
+        key_order=tuple(m.key_order),
     )
 
 
@@ -42,6 +43,7 @@ def write_to_pb(write: LogicalWrite) -> pb.LogicalWrite:
         must_exist=write.must_exist,
         schema_version=write.schema_version,
         defaults=encode_row(dict(write.defaults)) if write.defaults else b"",
+        key_order=write.key_order,
     )
 
 

@@ -154,6 +154,7 @@ def delete(metadata: Metadata, name: str, key: Key, *, must_exist: bool = False)
         key=encode_row(cells),
         must_exist=must_exist,
         schema_version=metadata.version,
+        key_order=() if isinstance(key, Mapping) or len(cells) == 1 else list(cells),
     )
 
 

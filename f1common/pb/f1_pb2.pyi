@@ -144,7 +144,7 @@ class Response(_message.Message):
     def __init__(self, id: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., execute: _Optional[_Union[ExecuteReply, _Mapping]] = ..., fetch: _Optional[_Union[FetchReply, _Mapping]] = ..., close_cursor: _Optional[_Union[CloseCursorReply, _Mapping]] = ..., read: _Optional[_Union[ReadReply, _Mapping]] = ..., commit: _Optional[_Union[CommitReply, _Mapping]] = ..., begin: _Optional[_Union[BeginReply, _Mapping]] = ..., end: _Optional[_Union[EndReply, _Mapping]] = ..., outcome: _Optional[_Union[OutcomeReply, _Mapping]] = ..., apply_schema: _Optional[_Union[ApplySchemaReply, _Mapping]] = ..., show_schema: _Optional[_Union[ShowSchemaReply, _Mapping]] = ..., ping: _Optional[_Union[PingReply, _Mapping]] = ..., read_changes: _Optional[_Union[ReadChangesReply, _Mapping]] = ..., check: _Optional[_Union[CheckReply, _Mapping]] = ..., schema_jobs: _Optional[_Union[SchemaJobsReply, _Mapping]] = ..., plan_schema: _Optional[_Union[PlanSchemaReply, _Mapping]] = ..., insert_rows: _Optional[_Union[CommitReply, _Mapping]] = ...) -> None: ...
 
 class LogicalWrite(_message.Message):
-    __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version", "defaults")
+    __slots__ = ("kind", "table", "key", "columns", "must_exist", "schema_version", "defaults", "key_order")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         INSERT: _ClassVar[LogicalWrite.Kind]
@@ -162,6 +162,7 @@ class LogicalWrite(_message.Message):
     MUST_EXIST_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEFAULTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_ORDER_FIELD_NUMBER: _ClassVar[int]
     kind: LogicalWrite.Kind
     table: str
     key: bytes
@@ -169,7 +170,8 @@ class LogicalWrite(_message.Message):
     must_exist: bool
     schema_version: int
     defaults: bytes
-    def __init__(self, kind: _Optional[_Union[LogicalWrite.Kind, str]] = ..., table: _Optional[str] = ..., key: _Optional[bytes] = ..., columns: _Optional[bytes] = ..., must_exist: _Optional[bool] = ..., schema_version: _Optional[int] = ..., defaults: _Optional[bytes] = ...) -> None: ...
+    key_order: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kind: _Optional[_Union[LogicalWrite.Kind, str]] = ..., table: _Optional[str] = ..., key: _Optional[bytes] = ..., columns: _Optional[bytes] = ..., must_exist: _Optional[bool] = ..., schema_version: _Optional[int] = ..., defaults: _Optional[bytes] = ..., key_order: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadSetEntry(_message.Message):
     __slots__ = ("key", "ts", "columns", "table")

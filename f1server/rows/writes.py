@@ -24,7 +24,8 @@ class LogicalWrite(msgspec.Struct, frozen=True, gc=False):
     ``key`` holds the primary key, ``columns`` the columns to set: for an INSERT all that are not NULL, for an UPDATE
     the assigned ones, key columns included if they change. A write of a row that is not there is NOT_FOUND if
     ``must_exist``, otherwise it does nothing. ``defaults`` are for an UPSERT that turns out to insert; of an INSERT
-    they are among the columns as well, and say which of these nobody has given.
+    they are among the columns as well, and say which of these nobody has given. ``key_order``: the columns of the key
+    if its values were named by their order only; empty: they were not.
     """
 
     kind: WriteKind
@@ -34,6 +35,7 @@ class LogicalWrite(msgspec.Struct, frozen=True, gc=False):
     must_exist: bool = False
     schema_version: int = 0
     defaults: Mapping[int, Value] = {}
+    key_order: tuple[int, ...] = ()
 
 
 def of_write(position: int, error: F1Error) -> F1Error:

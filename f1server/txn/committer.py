@@ -445,6 +445,8 @@ def refuse_outdated(schema: Schema, writes: Iterable[LogicalWrite]) -> None:
         if not table.by_id.keys() >= set(ids) - set(write.defaults):
             text = f"table {table.name} is another, or lost a column, since the transaction wrote to it; run it again"
             raise Conflict(text, b"", "schema")
+        if write.key_order and write.key_order != table.key_column_ids:
+            raise moved(table.name)
         if write.schema_version >= table.names_since:
             continue
         for column in (table.by_id[i] for i in ids if i in table.by_id):

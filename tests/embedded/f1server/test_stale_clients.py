@@ -225,3 +225,17 @@ def test_a_statement_after_a_write_by_an_older_schema_has_it_read_anew(then: str
         assert await db.rows("SELECT C, A FROM Named") == [(10, 77)]
 
     with_database(body, NAMED)
+
+
+@pytest.mark.parametrize("kind", ["", "optimistic", "pessimistic"])
+def test_a_row_is_deleted_by_the_key_by_which_it_would_be_read(kind: str) -> None:
+    async def body(db: Database) -> None:
+        other = await db.at(1)
+        await other.insert("Pair", [{"K": 1, "J": 2}, {"K": 2, "J": 1}, {"K": 3, "J": 4}, {"K": 4, "J": 3}])
+        await db.ddl("ALTER TABLE Pair SET PRIMARY KEY (J, K)")
+        await (other.run(lambda tx: tx.delete("Pair", [(1, 2)]), kind=kind) if kind else other.delete("Pair", (1, 2)))
+        await db.ddl("ALTER TABLE Pair SET PRIMARY KEY (K, J)")
+        await other.delete("Pair", {"K": 3, "J": 4})
+        assert await db.rows("SELECT K, J FROM Pair ORDER BY K") == [(1, 2), (4, 3)]
+
+    with_database(body, PAIR)
