@@ -22,13 +22,13 @@ from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import forms_at
 from f1server.catalog.render import render_schema
 from f1server.catalog.roles import Privilege
-from f1server.catalog.schema import Column, Schema
+from f1server.catalog.schema import Column, Schema, Table
 from f1server.catalog.store import SchemaStore
 from f1server.check.checker import Checker
 from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
 from f1server.cursors import Cursors, arrow_stream, one_batch
 from f1server.dist.pool import SlavePool
-from f1server.history.reading import batch_to_pb, history_span, read_batch, seen_by
+from f1server.history.reading import batch_to_pb, history_root, history_span, read_batch, seen_by
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.columns import RowWrites, read_columns
 from f1server.rows.keys import decode_key, table_span
@@ -427,7 +427,7 @@ class Frontend:
     ) -> pb.ReadChangesReply:
         """Return change batches of one root, or of all roots of a table, in commit order, up to a safe timestamp."""
         schema = (await self._leases.current(database)).schema
-        root = schema.root(schema.table(request.table))
+        root = history_root(schema, request.table, request.after_ts)
         rights = rights_of(schema, caller)
         rights.require(root, Privilege.SELECT)
         resolved = await self._client.safe_time()
@@ -436,7 +436,7 @@ class Frontend:
             span = history_span(schema, root, key, after_ts=request.after_ts, until_ts=resolved)
         else:
             span = table_span(schema, root)
-        found = await self._batches(schema, request.table, span, request.after_ts, resolved)
+        found = await self._batches(schema, root, span, request.after_ts, resolved)
         if not rights.unlimited:
             found = seen_by(found, rights.sees)
         found.sort(key=lambda batch: (batch.commit_ts, batch.commit_id, batch.root_key))
@@ -449,9 +449,8 @@ class Frontend:
         return pb.ReadChangesReply(batches=[batch_to_pb(batch) for batch in found], resolved_ts=resolved)
 
     async def _batches(
-        self, schema: Schema, table: str, span: tuple[bytes, bytes], after_ts: int, until_ts: int
+        self, schema: Schema, root: Table, span: tuple[bytes, bytes], after_ts: int, until_ts: int
     ) -> list[ChangeBatch]:
-        root = schema.root(schema.table(table))
         result = await self._client.read(ranges=[KeyRange(*span)], timestamp=until_ts)
         found = []
         for row in result.ranges[0]:

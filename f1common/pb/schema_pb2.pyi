@@ -146,7 +146,7 @@ class LockColumn(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., column_ids: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[ElementState, str]] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "parent_id", "cascade", "columns", "key_column_ids", "indexes", "foreign_keys", "checks", "locks", "state", "untracked", "dual", "mirror_of", "readable_from", "anchor_id", "anchor_column_ids", "grants")
+    __slots__ = ("id", "name", "parent_id", "cascade", "columns", "key_column_ids", "indexes", "foreign_keys", "checks", "locks", "state", "untracked", "dual", "mirror_of", "readable_from", "anchor_id", "anchor_column_ids", "grants", "history_from")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,7 @@ class Table(_message.Message):
     ANCHOR_ID_FIELD_NUMBER: _ClassVar[int]
     ANCHOR_COLUMN_IDS_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FROM_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     parent_id: int
@@ -183,7 +184,8 @@ class Table(_message.Message):
     anchor_id: int
     anchor_column_ids: _containers.RepeatedScalarFieldContainer[int]
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., parent_id: _Optional[int] = ..., cascade: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., key_column_ids: _Optional[_Iterable[int]] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., foreign_keys: _Optional[_Iterable[_Union[ForeignKey, _Mapping]]] = ..., checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., locks: _Optional[_Iterable[_Union[LockColumn, _Mapping]]] = ..., state: _Optional[_Union[ElementState, str]] = ..., untracked: _Optional[bool] = ..., dual: _Optional[_Iterable[int]] = ..., mirror_of: _Optional[int] = ..., readable_from: _Optional[int] = ..., anchor_id: _Optional[int] = ..., anchor_column_ids: _Optional[_Iterable[int]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+    history_from: int
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., parent_id: _Optional[int] = ..., cascade: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., key_column_ids: _Optional[_Iterable[int]] = ..., indexes: _Optional[_Iterable[_Union[Index, _Mapping]]] = ..., foreign_keys: _Optional[_Iterable[_Union[ForeignKey, _Mapping]]] = ..., checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., locks: _Optional[_Iterable[_Union[LockColumn, _Mapping]]] = ..., state: _Optional[_Union[ElementState, str]] = ..., untracked: _Optional[bool] = ..., dual: _Optional[_Iterable[int]] = ..., mirror_of: _Optional[int] = ..., readable_from: _Optional[int] = ..., anchor_id: _Optional[int] = ..., anchor_column_ids: _Optional[_Iterable[int]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., history_from: _Optional[int] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("role_id", "privileges")

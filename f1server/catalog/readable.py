@@ -11,7 +11,8 @@ def readable_from(before: Schema, after: Schema, now_us: int) -> Schema:
     """Return ``after`` with indexes that became public marked as readable from ``now_us`` on: when they were filled.
 
     At an older timestamp the entries of some rows are missing, and a query by the index would miss these rows. It is
-    the same with rows of a table that was moved.
+    the same with rows of a table that was moved. Its changes are under its new root only from when nobody writes to its
+    old form any more.
     """
     public = {i.id for table in before.tables for i in table.indexes if i.state is ElementState.PUBLIC}
     tables = []
@@ -23,8 +24,18 @@ def readable_from(before: Schema, after: Schema, now_us: int) -> Schema:
             table = replace(table, indexes=marked)
         if known is not None and known.state < table.state is ElementState.PUBLIC and table.mirror_of in after.by_id:
             table = replace(table, readable_from=now_us)
+        if _has_left(before, after, table):
+            table = replace(table, history_from=now_us)
         tables.append(table)
     return replace(after, tables=tuple(tables))
+
+
+def _has_left(before: Schema, after: Schema, table: Table) -> bool:
+    """Tell whether the form that a table had under another root is no longer written to."""
+    old, now = before.by_id.get(table.mirror_of), after.by_id.get(table.mirror_of)
+    if old is None or now is None or not old.state > now.state is ElementState.DELETE_ONLY:
+        return False
+    return table.state is ElementState.PUBLIC and before.root(old).id != after.root(table).id
 
 
 def readable_at(schema: Schema, timestamp: int) -> Schema:

@@ -163,6 +163,8 @@ class Table:
     """The id of the table whose place this one takes, or took: the same rows under another parent or primary key."""
     readable_from: int = field(default=0, compare=False)
     """The timestamp from which on all rows are in this form of the table, in microseconds since 1970."""
+    history_from: int = field(default=0, compare=False)
+    """The timestamp from which on its changes are in the history of its root: it had another one; 0: all of them."""
     anchor_id: int = 0
     anchor_column_ids: tuple[int, ...] = ()
     """Root and columns by which commits are named, as in the first form of a table that was moved; 0: its own."""

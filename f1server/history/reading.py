@@ -40,6 +40,25 @@ def history_shape(schema: Schema, root: Table) -> HistoryShape:
     return HistoryShape(width + 3, width, tuples.encode((HISTORY_ID,)))
 
 
+def history_root(schema: Schema, name: str, after_ts: int) -> Table:
+    """Return the root table by whose name its history is asked for, from ``after_ts`` on; 0: whatever there is.
+
+    Raises NOT_FOUND, INVALID_ARGUMENT for a table that is none, SNAPSHOT_TOO_OLD if the table was moved since, so that
+    what comes next is not where it was read until then, nor, perhaps, anywhere any more.
+    """
+    table = schema.table(name)
+    moved_us = max(table.history_from, table.readable_from)
+    again = f"read its rows as of {moved_us} or later, and go on with the history of"
+    if table.parent_id:
+        root = schema.root(table).name
+        moved = f" since it was moved; {again} {root} from there" if table.mirror_of else ""
+        raise F1Error(Code.INVALID_ARGUMENT, f"history is kept by root row; {table.name} lies in {root}{moved}")
+    if 0 < after_ts < table.history_from:
+        text = f"{table.name} was moved, and its changes of before went with its former history; {again} {table.name}"
+        raise F1Error(Code.SNAPSHOT_TOO_OLD, f"{text} from there", details={"table": table.name})
+    return table
+
+
 def history_span(
     schema: Schema, root: Table, root_key: Sequence[Value], *, after_ts: int = -1, until_ts: int | None = None
 ) -> tuple[bytes, bytes]:

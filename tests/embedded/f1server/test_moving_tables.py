@@ -1,12 +1,16 @@
 """Tables move into a hierarchy, out of it and to another primary key while they are used (docs/adr/0005)."""
 
+import asyncio
+import re
 from unittest.mock import patch
 
 import pytest
 
+import f1
 from f1.checking import check_database
 from f1.planning import plan_change
 from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
 from f1server.catalog.schema import ElementState, Schema
 from f1server.catalog.store import SchemaStore
 from f1server.rows.keys import row_key
@@ -315,5 +319,56 @@ def test_what_was_read_of_the_old_form_counts_only_while_that_is_public() -> Non
         with patch.object(SchemaStore, "write", write):
             await db.conn.execute(INTO)
         assert {ElementState.PUBLIC, ElementState.WRITE_ONLY, ElementState.DELETE_ONLY} <= set(seen)
+
+    with_database(body, *FLAT_DDL)
+
+
+@pytest.mark.parametrize("key", ["Title", "CustomerId, CampaignId"])
+def test_whoever_follows_the_changes_of_a_table_that_moves_is_told_to_begin_anew(key: str) -> None:
+    """Its former history is gone, and with it what was not read of it yet: that is not to be passed over in silence."""
+
+    async def body(db: Database) -> None:
+        await fill(db, 1, 3)
+        _, seen_ts = await db.conn.read_changes("Campaign")
+        await db.conn.execute("UPDATE Campaign SET Budget = 100 WHERE CampaignId = 1")
+        await db.conn.execute(f"ALTER TABLE Campaign SET PRIMARY KEY ({key})")
+        with pytest.raises(f1.Error, match="was moved, and its changes of before went") as caught:
+            await db.conn.read_changes("Campaign", after_ts=seen_ts)
+        assert caught.value.code is Code.SNAPSHOT_TOO_OLD
+        again = re.search(r"as of (\d+) or later", str(caught.value))
+        assert again is not None
+        from_ts = int(again.group(1))
+        assert await db.rows(f"SELECT Budget FROM Campaign AS OF {from_ts} WHERE CampaignId = 1") == [(100,)]
+        await db.conn.execute("UPDATE Campaign SET Budget = 101 WHERE CampaignId = 1")
+        await asyncio.sleep(1)
+        batches, resolved_ts = await db.conn.read_changes("Campaign", after_ts=from_ts)
+        assert [dict(change.after) for batch in batches for change in batch.changes] == [{"Budget": 101}]
+        assert await db.conn.read_changes("Campaign", after_ts=resolved_ts)
+        await db.conn.read_changes("Campaign")
+
+    with_database(body, *FLAT_DDL)
+
+
+def test_and_so_is_who_follows_a_table_that_moves_into_another_and_out_again() -> None:
+    async def body(db: Database) -> None:
+        await fill(db, 1, 3)
+        stale = await db.at(1)
+        _, seen_ts = await stale.read_changes("Campaign")
+        _, above_ts = await stale.read_changes("Customer")
+        await db.conn.execute(INTO)
+        with pytest.raises(F1Error, match="Campaign lies in Customer since it was moved") as caught:
+            await db.on(1, db.frontend(1).read_changes("default", pb.ReadChanges(table="Campaign")))
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        for conn in (stale, db.conn):
+            with pytest.raises(f1.Error, match="history is kept by root row"):
+                await conn.read_changes("Campaign", after_ts=seen_ts)
+        await db.conn.execute("UPDATE Campaign SET Budget = 101 WHERE CampaignId = 1")
+        await asyncio.sleep(1)
+        batches, _ = await stale.read_changes("Customer", after_ts=above_ts)
+        assert [dict(change.after) for batch in batches for change in batch.changes] == [{"Budget": 101}]
+        await db.conn.execute(OUT)
+        with pytest.raises(f1.Error, match="go on with the history of Campaign from there"):
+            await stale.read_changes("Campaign", after_ts=seen_ts)
+        await stale.read_changes("Customer", after_ts=above_ts)
 
     with_database(body, *FLAT_DDL)
