@@ -47,11 +47,12 @@ def history_root(schema: Schema, name: str, after_ts: int) -> Table:
     what comes next is not where it was read until then, nor, perhaps, anywhere any more.
     """
     table = schema.table(name)
-    moved_us = max(table.history_from, table.readable_from)
-    again = f"read its rows as of {moved_us} or later, and go on with the history of"
+    again = f"read its rows as of {table.history_from} or later, and go on with the history of"
     if table.parent_id:
         root = schema.root(table).name
-        moved = f" since it was moved; {again} {root} from there" if table.mirror_of else ""
+        # While servers may still write to its former form, nobody knows yet from when on nothing is missing.
+        known = table.history_from >= table.readable_from > 0
+        moved = f" since it was moved; {again} {root} from there" if known else ""
         raise F1Error(Code.INVALID_ARGUMENT, f"history is kept by root row; {table.name} lies in {root}{moved}")
     if 0 < after_ts < table.history_from:
         text = f"{table.name} was moved, and its changes of before went with its former history; {again} {table.name}"

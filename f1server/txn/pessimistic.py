@@ -182,8 +182,9 @@ class PessimisticTransactions:
                 if not writes:
                     return Committed(await item.tx.commit(deadline=leased.deadline(), timeout_s=timeout_s), 0)
                 allow_commit(leased.schema, caller, writes)
-                used = item.names.union(write.table for write in writes)
-                await self._committer.require_same_names(leased.schema, item.schemas, used)
+                if item.schemas - {leased.schema.commit_ts}:
+                    used = item.names.union(write.table for write in writes)
+                    await self._committer.require_same_names(leased.schema, item.schemas, used)
                 filled = await self._committer.filled(leased.schema, writes, item.unique, item.created_ts)
                 return await self._committer.work(item.tx, leased, filled, (), 0, item.unique, timeout_s)
         except BaseException as error:
