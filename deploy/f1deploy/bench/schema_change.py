@@ -2,8 +2,9 @@
 
 An index is built on a table that users read and write at the same time. The load is a mix of three quarters queries and
 one quarter writes (section 5 of the paper), open loop, at half of the capacity that the same mix has in a closed loop
-in this run. Latencies without a change are taken before and after each build, so that a drift of the machine weighs on
-both sides; with several rounds, between which the index is dropped, a figure is the median of them. An index on another
+in this run. The build is held up every other few seconds, and latencies without a change are those of these turns; with
+``--turns 0`` those of windows before and after it. With several rounds, between which the index is dropped, a figure is
+the median of them. An index on another
 column is built before, with nobody there, and the same one by PostgreSQL with CREATE INDEX CONCURRENTLY on the same
 rows. In the end `f1 check` sees that every row has its entries: a benchmark of an index that lacks rows is worth
 nothing.
@@ -35,6 +36,7 @@ from f1deploy.bench.local import LocalCluster, local_cluster
 from f1deploy.bench.mixed import CATEGORIES, DDL, GAP, TABLE, Load, MixSpec, Operations
 from f1deploy.bench.postgres import find_postgres, postgres
 from f1deploy.bench.report import Format, Row
+from f1deploy.bench.turns import Window, hold_up_in_turns
 from spanstore.tools.bench import machine, reason_of
 from spanstore.tools.load import quantile_ms
 
@@ -97,8 +99,11 @@ class Build:
 def command(
     rows: Annotated[int, typer.Option(min=1_000, help="Rows of the table.")] = 1_000_000,
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=3600, help="Seconds without a change, before and again after.")
+        float, typer.Option(min=1.0, max=3600, help="With --turns 0: seconds without a change, before and again after.")
     ] = 60.0,
+    turns: Annotated[
+        float, typer.Option(min=0.0, max=3600, help="Seconds that the build goes on and is held up in turns; 0: never.")
+    ] = 5.0,
     rate: Annotated[
         float, typer.Option(min=0.0, max=100_000, help="Operations that arrive in a second; 0: half of the capacity.")
     ] = 0.0,
@@ -110,7 +115,7 @@ def command(
 ) -> None:
     """Measure latencies of users while an index is built, and how quick the build is; on a cluster of its own."""
     with _saying() as say:
-        report = _measure(rows, _Load(seconds, rate, rounds), slaves, peer, check, say)
+        report = _measure(rows, _Load(seconds, turns, rate, rounds), slaves, peer, check, say)
     if form is Format.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:
@@ -129,9 +134,11 @@ def _saying() -> Iterator[Say]:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """How long windows are, in seconds, how many operations arrive in one (0: half of capacity), how many builds."""
+    """How long windows and turns are, in seconds, how many operations arrive in one (0: half of capacity), how many
+    builds."""
 
     seconds: float
+    turns: float
     rate: float
     rounds: int
 
@@ -221,10 +228,10 @@ def _capacity(hosts: str, rows: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The windows without a change, the window of a build (boot clock, microseconds), and the build."""
+    """The windows without a change, those of a build, and the build."""
 
-    without: tuple[tuple[int, int], ...]
-    during: tuple[int, int]
+    without: tuple[Window, ...]
+    during: tuple[Window, ...]
     build: Build
 
 
@@ -243,7 +250,8 @@ def _under_load(cluster: LocalCluster, rows: int, load: _Load, say: Say) -> Obse
             what = f"round {number} of {load.rounds}, {load.rate:,.0f} operations a second"
             if rounds:
                 _build(cluster, _AGAIN)
-            rounds.append(_round(cluster, load.seconds, beside, partial(_say_of, say, what)))
+            measure = _in_turns if load.turns else _before_and_after
+            rounds.append(measure(cluster, load, beside, partial(_say_of, say, what)))
         return Observed(users.stop(), tuple(rounds))
 
 
@@ -251,10 +259,22 @@ def _say_of(say: Say, what: str, text: str) -> None:
     say(f"{what}, {text}")
 
 
-def _round(cluster: LocalCluster, seconds: float, beside: ThreadPoolExecutor, say: Say) -> Round:
+def _in_turns(cluster: LocalCluster, load: _Load, beside: ThreadPoolExecutor, say: Say) -> Round:
+    time.sleep(_WARM_UP_S)
+    building = beside.submit(_build, cluster, _UNDER_LOAD)
+    try:
+        turns = hold_up_in_turns(cluster.hosts, load.turns, say)
+    except F1Error:
+        if building.done():
+            building.result()  # it says more
+        raise
+    return Round(tuple(turns.held_up), tuple(turns.going_on), replace(building.result(), took_s=turns.took_s))
+
+
+def _before_and_after(cluster: LocalCluster, load: _Load, beside: ThreadPoolExecutor, say: Say) -> Round:
     time.sleep(_WARM_UP_S)
     say("no schema change")
-    before = _window(seconds)
+    before = _window(load.seconds)
     start = boot_us()
     building = beside.submit(_build, cluster, _UNDER_LOAD)
     while not building.done():
@@ -264,10 +284,10 @@ def _round(cluster: LocalCluster, seconds: float, beside: ThreadPoolExecutor, sa
     build = building.result()
     say("no schema change again")
     time.sleep(_WARM_UP_S)
-    return Round((before, _window(seconds)), during, build)
+    return Round((before, _window(load.seconds)), (during,), build)
 
 
-def _window(seconds: float) -> tuple[int, int]:
+def _window(seconds: float) -> Window:
     start = boot_us()
     time.sleep(seconds)
     return start, boot_us()
@@ -299,7 +319,7 @@ def compare(
         ),
         Row("index build under load", 0, "rows/s", round(rows / build_s, 1)),
     ]
-    windows = tuple(window for r in found.rounds for window in (*r.without, r.during))
+    windows = tuple(window for r in found.rounds for window in (*r.without, *r.during))
     errors = found.done.failed(windows)
     return Report(
         machine=machine(),
@@ -320,10 +340,10 @@ def _latency(kind: str, share: float, found: Observed) -> tuple[Row, list[float]
     """Return medians over the rounds, and the ratio of each."""
     query = kind == "query"
 
-    def of(*windows: tuple[int, int]) -> float:
+    def of(windows: Sequence[Window]) -> float:
         return quantile_ms(found.done.latencies(windows, query=query), share)
 
-    both = [(of(r.during), of(*r.without)) for r in found.rounds]
+    both = [(of(r.during), of(r.without)) for r in found.rounds]
     ratios = [round(during / without, 3) for during, without in both if without]
     during, without = (statistics.median(side) for side in zip(*both, strict=True))
     ratio = round(statistics.median(ratios), 3) if ratios else None

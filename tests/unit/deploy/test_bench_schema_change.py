@@ -123,7 +123,7 @@ def observed(during_ms: float, without_ms: float, *, failed: bool = False) -> Ob
     if failed:
         done.failed_us.append(1500)
         done.first_error = "ABORTED: lost"
-    return Observed(done, (Round(((0, 1000), (2000, 3000)), (1000, 2000), Build(50.0, 20.0)),))
+    return Observed(done, (Round(((0, 1000), (2000, 3000)), ((1000, 2000),), Build(50.0, 20.0)),))
 
 
 def test_of_several_rounds_figures_are_medians_and_each_is_told() -> None:
@@ -137,7 +137,7 @@ def test_of_several_rounds_figures_are_medians_and_each_is_told() -> None:
                 done.took_us.append(took * 1_000)
                 done.query.append(n % 4 > 0)
         windows = ((start, start + 1_000), (start + 2_000, start + 3_000))
-        rounds.append(Round(windows, (start + 1_000, start + 2_000), Build(build_s, 20.0)))
+        rounds.append(Round(windows, ((start + 1_000, start + 2_000),), Build(build_s, 20.0)))
     report = compare(10_000, 100.0, Build(10.0, 4.0), Observed(done, tuple(rounds)), None)
     row = report.rows[0]
     assert (row.work, row.ours, row.peer, row.ratio) == ("query p50", 4.0, 4.0, 1.5)
