@@ -95,6 +95,10 @@ class _Blocking:
         with translating():
             return self._loop.call(work)
 
+    def _give_up(self, work: Any) -> None:
+        with translating():
+            self._loop.give_up(work)
+
 
 class _ByKey(_Blocking):
     """Reads and writes of rows by key, in a transaction or each in one of its own."""
@@ -171,13 +175,14 @@ class Connection(_ByKey):
 
     def close(self) -> None:
         """Roll back what is open and end the connection. Idempotent."""
-        self._call(self._aio.close())
+        self._give_up(self._aio.close())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._call(self._aio.__aexit__(kind, error, trace))
+        leave = self._call if error is None else self._give_up
+        leave(self._aio.__aexit__(kind, error, trace))
 
     def cursor(self) -> "Cursor":
         """Return a new cursor."""
@@ -198,7 +203,7 @@ class Connection(_ByKey):
 
     def rollback(self) -> None:
         """Roll back the open transaction. Without one: nothing."""
-        self._call(self._aio.rollback())
+        self._give_up(self._aio.rollback())
 
     @contextmanager
     def transaction(
@@ -314,13 +319,14 @@ class Transaction(_ByKey):
 
     def rollback(self) -> None:
         """Give up. Idempotent, and never fails: what was not committed is nowhere."""
-        self._call(self._aio.rollback())
+        self._give_up(self._aio.rollback())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._call(self._aio.__aexit__(kind, error, trace))
+        leave = self._call if error is None else self._give_up
+        leave(self._aio.__aexit__(kind, error, trace))
 
 
 class Rows(_Blocking):
@@ -408,7 +414,7 @@ class Cursor(Rows):
 
     def close(self) -> None:
         """Give up the result. Idempotent."""
-        self._call(self._cursor.close())
+        self._give_up(self._cursor.close())
 
     def __enter__(self) -> Self:
         return self

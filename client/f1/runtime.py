@@ -74,6 +74,7 @@ class Runtime:
         self.loop = uvloop.new_event_loop()
         self.pool = ServerPool()
         self.pid = os.getpid()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="f1 client", daemon=True)
         self._thread.start()
 
@@ -85,13 +86,16 @@ class Runtime:
         """Run ``work`` on the loop and return its result. An interrupt (Ctrl-C) cancels it.
 
         Raises F1Error FAILED_PRECONDITION on the loop's own thread, which would wait for itself for ever: a caller that
-        is there is within what another call was given, such as a generator of its arguments.
+        is there is within what another call was given, such as a generator of its arguments. CANCELLED once the process
+        is ending, when nobody is left to do it: a generator that holds a transaction may be closed as late as that.
         """
         try:
             note_connect()
             if threading.current_thread() is self._thread:
                 text = "an argument makes calls while it is used: make it first, such as a list instead of a generator"
                 raise F1Error(Code.FAILED_PRECONDITION, text)
+            if self._stopped:
+                raise F1Error(Code.CANCELLED, "the process is ending: its connections are closed already")
         except F1Error:
             work.close()
             raise
@@ -105,6 +109,13 @@ class Runtime:
                 future.cancel()
             raise
 
+    def give_up(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run ``work``, which gives something up; a process that is ending has given up everything already."""
+        if self._stopped:
+            work.close()
+        else:
+            self.call(work)
+
     async def _close(self) -> None:
         """Close all connections, and end what else runs: a loop that goes with tasks complains about each."""
         await self.pool.close()
@@ -117,6 +128,7 @@ class Runtime:
         """Close all connections and end the thread."""
         if self.pid != os.getpid() or not self._thread.is_alive():
             return
+        self._stopped = True
         try:
             asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(_STOP_TIMEOUT_S)
         except TimeoutError:

@@ -89,7 +89,7 @@ class Orchestrator:
     def close(self) -> None:
         """Close the store and the services. Idempotent."""
         with translating():
-            runtime().call(self._inner.close())
+            runtime().give_up(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +169,7 @@ class Transaction:
     def abort(self) -> None:
         """Give everything up. Idempotent, and harmless after :meth:`commit`."""
         with self._taking_turns():
-            runtime().call(self._inner.abort())
+            runtime().give_up(self._inner.abort())
 
     def __enter__(self) -> Self:
         return self
