@@ -19,7 +19,7 @@ from f1server.answers import SqlAnswer, SqlRequest
 from f1server.catalog.alterroles import without_secrets
 from f1server.catalog.codec import encode_schema
 from f1server.catalog.leases import Leased, SchemaLeases
-from f1server.catalog.readable import forms_at
+from f1server.catalog.readable import forms_at, read_since
 from f1server.catalog.render import render_schema
 from f1server.catalog.roles import Privilege
 from f1server.catalog.schema import Column, Schema, Table
@@ -230,9 +230,8 @@ class Frontend:
         timestamp = request.timestamp or txn.read_ts
         if not timestamp:
             timestamp = leased.checked(await self.read_timestamp(txn.kind))
-        if timestamp < schema.commit_ts and (request.timestamp or txn.kind == pb.SNAPSHOT):
-            schema = await self._store.at(schema, timestamp)
-        schema = forms_at(schema, timestamp)
+        of_the_past = request.timestamp or txn.kind == pb.SNAPSHOT
+        schema = await self._schema_at(schema, timestamp) if of_the_past else forms_at(schema, timestamp)
         # The past is read with the rights of the present.
         nosql.allow(rights, schema, reads)
         reader = RowReader(self._client, schema, timestamp=timestamp, filled=writes, collect=collect)
@@ -244,6 +243,12 @@ class Frontend:
             schema_version=leased.schema.version,
             schema_ts=leased.schema.commit_ts if collect and not request.timestamp else 0,
         )
+
+    async def _schema_at(self, schema: Schema, timestamp: int) -> Schema:
+        """Return the schema as a snapshot at ``timestamp`` is read with it; ``schema`` is the present one."""
+        if timestamp < schema.commit_ts:
+            schema = await self._store.at(schema, timestamp)
+        return forms_at(schema, timestamp)
 
     async def _read_point(
         self, leased: Leased, reads: Sequence[nosql.TableRead], few_as_rows: bool, caller: Caller
@@ -369,6 +374,9 @@ class Frontend:
     ) -> pb.ShowSchemaReply:
         """Return the schema as DDL and as it is stored."""
         schema = (await self._leases.current(database)).schema
+        if request.timestamp:
+            _check_timestamp(request.timestamp)
+            schema = await self._schema_at(schema, request.timestamp)
         files = [pb.SourceFile(name=name, text=text) for name, text in schema.proto_files]
         return pb.ShowSchemaReply(
             ddl=render_schema(schema),
@@ -376,6 +384,7 @@ class Frontend:
             protos=files if request.with_protos else [],
             descriptor_set=schema.descriptor_set,
             schema=encode_schema(without_secrets(schema)),
+            since=0 if request.timestamp else read_since(schema),
         )
 
     async def schema_jobs(

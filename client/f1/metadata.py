@@ -114,15 +114,18 @@ class Table:
 
 
 class Metadata:
-    """One version of one database's schema."""
+    """One version of one database's schema, as it is now or as a snapshot is read with it (``of_the_past``)."""
 
-    def __init__(self, reply: pb.ShowSchemaReply) -> None:
+    def __init__(self, reply: pb.ShowSchemaReply, *, of_the_past: bool = False) -> None:
         """Take a server's answer. Raises F1Error DATA_CORRUPTION."""
         try:
             message = schema_pb2.Schema.FromString(reply.schema)
         except DecodeError as error:
             raise F1Error(Code.DATA_CORRUPTION, f"the server's schema cannot be read: {error}") from error
         self.version = reply.version
+        self.since = reply.since
+        """From when on, in microseconds since 1970, snapshots are read with it; 0: always, for older servers."""
+        self.of_the_past = of_the_past
         self.descriptor_set = reply.descriptor_set or message.descriptor_set
         names = {table.id: table.name for table in message.tables}
         public = [table for table in message.tables if table.state == schema_pb2.PUBLIC]

@@ -94,6 +94,53 @@ async def read_many(
             return reply
 
 
+async def read_snapshot(
+    session: Session,
+    reads: Sequence[Read],
+    send: Callable[[Sequence[pb.TableRead], int], Awaitable[pb.ReadReply]],
+    timestamp: int,
+) -> pb.ReadReply:
+    """Read rows by keys as of ``timestamp`` (0: the server says which), with the names and keys that tables had then.
+
+    ``send`` asks a server to read as of a time, and may be called twice. Raises F1Error as :func:`with_metadata` and
+    ``send``.
+    """
+
+    def made(metadata: Metadata) -> list[pb.TableRead]:
+        return [table_read(metadata, read) for read in reads]
+
+    metadata = await session.metadata_at(timestamp) if timestamp else await session.metadata()
+    try:
+        messages = made(metadata)
+    except F1Error as error:
+        if metadata.of_the_past or error.code not in _OF_THE_SCHEMA:
+            raise
+        fresh = session.metadata_at(timestamp, fresh=True) if timestamp else session.metadata(fresh=True)
+        metadata = await fresh
+        messages = made(metadata)
+    failed: F1Error | None = None
+    try:
+        reply = await send(messages, timestamp)
+        timestamp = reply.read_ts
+        if metadata.of_the_past or (metadata.since <= timestamp and reply.schema_version <= metadata.version):
+            return reply
+    except F1Error as error:
+        if metadata.of_the_past or not timestamp or not _is_of_the_schema(error):
+            raise
+        failed = error
+    # The schema has changed, and it was not the one of that time by which the request was made.
+    again = made(await session.metadata_at(timestamp, fresh=True))
+    if again != messages:
+        return await send(again, timestamp)
+    if failed is not None:
+        raise failed
+    return reply
+
+
+def _is_of_the_schema(error: F1Error) -> bool:
+    return error.code in _OF_THE_SCHEMA or error.details.get("conflict") == "schema"
+
+
 def table_read(metadata: Metadata, read: Read) -> pb.TableRead:
     """Return the message of a read. Raises F1Error NOT_FOUND, INVALID_ARGUMENT."""
     table = metadata.table(read.table)

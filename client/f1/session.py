@@ -32,6 +32,7 @@ _CHANGE_GRACE_S = 5.0
 _OUTCOME_GRACE_S = 20.0
 _BEHIND_S = 3.0
 """How long a server may go on with an older version of the schema than another one has answered with."""
+_PAST_SCHEMAS = 8
 SMALL = 16
 """Rows of a request that may share its message with others."""
 _ELSEWHERE = frozenset({Code.UNAVAILABLE, Code.OVERLOADED, Code.NOT_LEADER, Code.WRONG_RANGE})
@@ -65,6 +66,7 @@ class Session:
         self._knows_insert_rows = True
         self._metadata: Metadata | None = None
         self._reading_metadata: asyncio.Task[Metadata] | None = None
+        self._past: dict[int, Metadata] = {}
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:
         """Return the deadline of a request that begins now."""
@@ -310,16 +312,32 @@ class Session:
             metadata = await self.metadata(fresh=True)
         return metadata
 
+    async def metadata_at(self, timestamp: int, *, fresh: bool = False) -> Metadata:
+        """Return the schema as a snapshot at ``timestamp``, in microseconds since 1970, is read with it.
+
+        Without ``fresh``, perhaps one that has a newer version of before then, of which this client does not know yet.
+        """
+        if (known := self._past.get(timestamp)) is not None:
+            return known
+        if not fresh and (newest := await self.metadata()).since <= timestamp:
+            return newest
+        known = Metadata(await self.show_schema(timestamp=timestamp), of_the_past=True)
+        while len(self._past) >= _PAST_SCHEMAS:
+            del self._past[next(iter(self._past))]
+        self._past[timestamp] = known
+        return known
+
     async def _read_metadata(self) -> Metadata:
         self._metadata = Metadata(await self.show_schema())
         return self._metadata
 
-    async def show_schema(self, *, with_protos: bool = False) -> pb.ShowSchemaReply:
-        """Return the schema as a server has it."""
+    async def show_schema(self, *, with_protos: bool = False, timestamp: int = 0) -> pb.ShowSchemaReply:
+        """Return the schema as a server has it; ``timestamp``: as a snapshot at that time is read with it."""
 
         def make() -> pb.Request:
             request = self._request()
             request.show_schema.with_protos = with_protos
+            request.show_schema.timestamp = timestamp
             return request
 
         response, _ = await self.servers.call(make, self.deadline(), Resend.ALWAYS)

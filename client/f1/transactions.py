@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from f1 import nosql
 from f1.errors import translated
+from f1.metadata import Metadata
 from f1.newrows import MANY, NewRows, new_rows
 from f1.nosql import Key, Read, RowLike, keys_of
 from f1.results import Answer, ResultSet, Row, Rows, dicts_of
@@ -87,6 +88,8 @@ class Transaction(Reads):
         self._state = "open"
         self._read_ts = 0
         self._writes: list[pb.LogicalWrite] = []
+        self._keys: dict[str, tuple[int, ...]] = {}
+        """The columns of the primary keys by which it reads and deletes, by table."""
         self._new: NewRows | None = None
         """Rows to be inserted by columns, as long as they are all that the transaction does."""
         self.priority_ts = priority_ts or session.servers.now_us()
@@ -150,13 +153,25 @@ class Transaction(Reads):
             return await self._read_now(reads)
 
     async def _read_now(self, reads: Sequence[Read]) -> pb.ReadReply:
+        keys: list[tuple[str, tuple[int, ...]]] = []
+
         async def send(messages: Sequence[pb.TableRead]) -> pb.ReadReply:
+            keys[:] = [(m.table, tuple(m.key_columns)) for m in messages if m.key_columns and not m.keys.all]
+            self._require_same_keys(keys)
             read = pb.Read(reads=messages, txn=self._context(), few_as_rows=True)
             return await self._guarded(self._session.read(read, self._session.deadline(), self._server()))
 
         reply = await nosql.read_many(self._session, reads, send)
+        self._keys.update(keys)
         self._note(reply)
         return reply
+
+    def _require_same_keys(self, keys: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+        """Raise ABORTED, to be run again, if tuples were the keys of other rows earlier in the transaction."""
+        for table, columns in keys:
+            if self._keys.get(table, columns) != columns:
+                text = f"the primary key of {table} is not what it was when the transaction began{_AGAIN}"
+                raise F1Error(Code.ABORTED, text, details={"conflict": "schema", "table": table})
 
     async def get(self, table: str, key: Key, columns: Sequence[str] | None = None) -> Row | None:
         """Return the row with a key, None if there is none."""
@@ -184,9 +199,15 @@ class Transaction(Reads):
     async def delete(self, table: str, keys: Any, *, must_exist: bool = False) -> int:
         """Delete the row with a key, or those with a list of keys."""
         listed = keys_of(keys)
-        return await self._write(
-            lambda metadata: [nosql.delete(metadata, table, key, must_exist=must_exist) for key in listed]
-        )
+
+        def make(metadata: Metadata) -> list[pb.LogicalWrite]:
+            writes = [nosql.delete(metadata, table, key, must_exist=must_exist) for key in listed]
+            keys = {(write.table, tuple(write.key_order)) for write in writes if write.key_order}
+            self._require_same_keys(keys)
+            self._keys.update(keys)
+            return writes
+
+        return await self._write(make)
 
     @translated
     async def _write(self, make: Callable[[Any], list[pb.LogicalWrite]]) -> int:
@@ -341,6 +362,16 @@ class SnapshotTransaction(Transaction):
     def _add(self, writes: Iterable[pb.LogicalWrite]) -> None:
         if list(writes):
             raise F1Error(Code.FAILED_PRECONDITION, "a snapshot transaction only reads; use an optimistic one to write")
+
+    async def _read_now(self, reads: Sequence[Read]) -> pb.ReadReply:
+        async def send(messages: Sequence[pb.TableRead], timestamp: int) -> pb.ReadReply:
+            context = pb.TxnContext(kind=pb.SNAPSHOT, read_ts=timestamp)
+            read = pb.Read(reads=messages, txn=context, few_as_rows=True)
+            return await self._guarded(self._session.read(read, self._session.deadline()))
+
+        reply = await nosql.read_snapshot(self._session, reads, send, self._read_ts)
+        self._note(reply)
+        return reply
 
     async def _commit(self, deadline: Deadline) -> Committed:
         return Committed(0, 0)

@@ -630,24 +630,28 @@ class RowBehind(_message.Message):
     def __init__(self, element_id: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., whole: _Optional[bytes] = ..., key: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ShowSchema(_message.Message):
-    __slots__ = ("with_protos",)
+    __slots__ = ("with_protos", "timestamp")
     WITH_PROTOS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     with_protos: bool
-    def __init__(self, with_protos: _Optional[bool] = ...) -> None: ...
+    timestamp: int
+    def __init__(self, with_protos: _Optional[bool] = ..., timestamp: _Optional[int] = ...) -> None: ...
 
 class ShowSchemaReply(_message.Message):
-    __slots__ = ("ddl", "version", "protos", "descriptor_set", "schema")
+    __slots__ = ("ddl", "version", "protos", "descriptor_set", "schema", "since")
     DDL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOS_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTOR_SET_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     ddl: str
     version: int
     protos: _containers.RepeatedCompositeFieldContainer[SourceFile]
     descriptor_set: bytes
     schema: bytes
-    def __init__(self, ddl: _Optional[str] = ..., version: _Optional[int] = ..., protos: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., schema: _Optional[bytes] = ...) -> None: ...
+    since: int
+    def __init__(self, ddl: _Optional[str] = ..., version: _Optional[int] = ..., protos: _Optional[_Iterable[_Union[SourceFile, _Mapping]]] = ..., descriptor_set: _Optional[bytes] = ..., schema: _Optional[bytes] = ..., since: _Optional[int] = ...) -> None: ...
 
 class SchemaJobs(_message.Message):
     __slots__ = ("order", "number", "change_id")

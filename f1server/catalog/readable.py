@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from f1server.catalog.schema import ElementState, Schema, Table
 
-__all__ = ["forms_at", "readable_at", "readable_from"]
+__all__ = ["forms_at", "read_since", "readable_at", "readable_from"]
 
 
 def readable_from(before: Schema, after: Schema, now_us: int) -> Schema:
@@ -56,6 +56,11 @@ def readable_at(schema: Schema, timestamp: int) -> Schema:
         for table in schema.tables
     ]
     return forms_at(replace(schema, tables=tuple(tables)), timestamp)
+
+
+def read_since(schema: Schema) -> int:
+    """Return from when on snapshots are read with this schema, each table in the form that it has now."""
+    return max([schema.commit_ts, *(table.readable_from for table in schema.tables)])
 
 
 def forms_at(schema: Schema, timestamp: int) -> Schema:
