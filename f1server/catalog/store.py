@@ -10,6 +10,7 @@ key (a tuple)                                  value
 ``(0, "next_id")``                             a row: 1 the lowest id that was never drawn
 ``(0, "schema_job", database)``                the change that runs (:mod:`f1server.schemachange.jobs.jobs`)
 ``(0, "schema_job_log", database, number)``    a change that has ended
+``(0, "dropped_database", database, version)`` one whose rows are still there (:mod:`f1server.catalog.dropped`)
 ============================================== =================================================================
 
 Place 0 is in the meta group. The first two kinds are also at the other places (:mod:`f1server.catalog.places`), always
@@ -37,6 +38,7 @@ from f1common.encoding import tuple as tuples
 from f1common.encoding.row import Cell, decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1server.catalog.codec import decode_schema, encode_schema
+from f1server.catalog.dropped import DroppedDatabases
 from f1server.catalog.ids import GroupOf, Ids, NewId
 from f1server.catalog.places import PLACES, SYSTEM_TABLE, database_key, lease_key, lease_range, schema_key
 from f1server.catalog.schema import Schema
@@ -163,6 +165,7 @@ class SchemaStore:
         self._sleep = sleep
         self._group_of = group_of
         self._past: dict[tuple[str, int], Schema] = {}
+        self.dropped = DroppedDatabases(client)
         """Schemas that snapshots have been read with, by database and commit timestamp."""
 
     # ------------------------------------------------------------------ reading
@@ -477,18 +480,21 @@ class SchemaStore:
 
         await self._write(database, change)
 
-    async def drop_database(self, database: str) -> Schema:
-        """Remove a database and return what it was. Its data is still there. Raises F1Error NOT_FOUND."""
-        before: list[Schema] = []
+    async def drop_database(self, database: str, owner: str) -> None:
+        """Remove a database. Raises F1Error NOT_FOUND.
+
+        Its data is still there, and a row says so: see :mod:`f1server.catalog.dropped`; ``owner`` removes it.
+        """
 
         def change(found: _Found, _: NewId) -> tuple[Schema, bool] | None:
             if found.stored.database_ts == 0:
                 raise _no_database(database)
-            before[:] = [found.stored.schema]
             return Schema(database, version=found.stored.schema.version + 1), False
 
-        await self._write(database, change)
-        return before[0]
+        async def beside(before: Schema, after: Schema) -> tuple[Sequence[Write], Sequence[Precondition]]:
+            return self.dropped.note(before, after, owner), []
+
+        await self._write(database, change, beside)
 
     async def replicate(self) -> list[str]:
         """Give each database the copies of its schema that it lacks, at the same version; return which lacked some."""

@@ -91,7 +91,7 @@ class Checker:
                 sketch = await self._client.sketch(spans, every=_KEYS_PER_SEGMENT)
                 parts = divided(parts, sketch, self._keys_per_part)
             if not chosen:
-                parts += strays((await self._all_schemas(timestamp)).values())
+                parts += strays(await self._known(timestamp))
                 parts.append(Part(PartKind.COPIES, *COPIES_SPAN))
         except BaseException:
             await self.end(pin)
@@ -155,7 +155,7 @@ class Checker:
         """
         if not found or not await all_even(self._client, timestamp):
             return {}
-        schemas = (await self._all_schemas(timestamp)).values()
+        schemas = await self._known(timestamp)
         next_id = await self._store.next_id()
         safe = [stray for stray in found if 0 < unknown_id(stray.key, schemas) < next_id]
         return dict(zip(safe, await remove_strays(self._client, safe), strict=True))
@@ -212,6 +212,11 @@ class Checker:
         for oldest in list(self._schemas)[:-_SCHEMAS_KEPT]:
             del self._schemas[oldest]
         return self._schemas[timestamp]
+
+    async def _known(self, timestamp: int) -> list[Schema]:
+        """Return the schemas of all databases, those included that were dropped and whose rows are being removed."""
+        gone = await self._store.dropped.listed(timestamp)
+        return [*(await self._all_schemas(timestamp)).values(), *(row.schema for row in gone)]
 
     async def schema_at(self, database: str, timestamp: int) -> Schema:
         """Return the schema of a database as of a timestamp. Raises NOT_FOUND."""

@@ -25,6 +25,7 @@ from f1server.access.rights import EVERYBODY, Caller, rights_of
 from f1server.catalog.alterroles import with_creator
 from f1server.catalog.codec import decode_schema, encode_schema
 from f1server.catalog.compile import compile_statements
+from f1server.catalog.dropped import Dropped
 from f1server.catalog.ids import NewId
 from f1server.catalog.leases import SchemaLeases
 from f1server.catalog.readable import readable_from
@@ -37,6 +38,7 @@ from f1server.schemachange.jobs.datawork import DataWork
 from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
 from f1server.schemachange.jobs.progress import Progress
+from f1server.schemachange.jobs.removals import Removals
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.back import way_back
@@ -56,6 +58,7 @@ LOG = logging.getLogger(__name__)
 
 _KEEPER_S = 2.0
 _REPLICATE_ROUNDS = 15
+_REMOVAL_ROUNDS = 5
 _RETRY_S = 0.5
 _PASSING = PASSING | {Code.SNAPSHOT_TOO_OLD}
 """Errors after which work on data is simply tried again."""
@@ -94,6 +97,7 @@ class SchemaChanges:
         self._nudge = nudge
         self._sleep = sleep
         self._mine: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._removals = Removals(store.dropped, leases.server, clock, self._purge, sleep)
 
     async def apply_ddl(
         self,
@@ -209,17 +213,16 @@ class SchemaChanges:
             raise statement.at.error(Code.INVALID_ARGUMENT, f"the database {DEFAULT_DATABASE} always exists")
         self._leases.release_task()
         try:
-            before = await self._store.drop_database(statement.name)
+            await self._store.drop_database(statement.name, self._leases.server)
         except F1Error as error:
             if error.code is Code.NOT_FOUND and statement.if_exists:
                 return
             raise
-        await self._converge(statement.name, before.version + 1)
-        try:
-            await self._work.purge(before, before.tables)
-        except F1Error as error:
-            # Ids are never used again: what is left takes space, and nothing else.
-            LOG.warning("data of the dropped database %s was left behind: %s", statement.name, error)
+        await self._removals.remove(statement.name)
+
+    async def _purge(self, gone: Dropped) -> None:
+        await self._converge(gone.database, gone.version)
+        await self._work.purge(gone.schema, gone.schema.tables)
 
     # ------------------------------------------------------------------ jobs
 
@@ -334,6 +337,8 @@ class SchemaChanges:
             try:
                 if not rounds % _REPLICATE_ROUNDS and (made := await self._store.replicate()):
                     LOG.info("the schemas of %s have copies now", ", ".join(made))
+                if not rounds % _REMOVAL_ROUNDS:
+                    await self._removals.go_on()
                 rounds += 1
                 for row in await self._jobs.all_running():
                     if (row.job.database, row.job.number) not in self._mine:
@@ -346,7 +351,7 @@ class SchemaChanges:
         tasks = list(self._mine.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._removals.close(), return_exceptions=True)
 
     async def order(self, database: str, number: int, order: Order) -> Job:
         """Have a change paused or cancelled. Raises NOT_FOUND, FAILED_PRECONDITION if it only goes on."""
