@@ -13,6 +13,7 @@ from f1.aio import DEFAULT_CONNECT_TIMEOUT_S, DEFAULT_TIMEOUT_S, Params
 from f1.changes import ChangeBatch
 from f1.cursors import Cursor as AsyncCursor
 from f1.errors import translating
+from f1.interrupts import what_goes_on
 from f1.logins import credentials_of
 from f1.metadata import Metadata
 from f1.nosql import Key, Read, RowLike
@@ -275,6 +276,10 @@ class Connection(_ByKey):
         """Make the database what .sql and .proto files, by name, describe; ``dry_run``: tell the steps only."""
         work = self._aio.apply_schema(files, dry_run=dry_run, allow_data_loss=allow_data_loss)
         return self._call(work)  # type: ignore[no-any-return]
+
+    def what_goes_on(self) -> str:
+        """Return what to tell a person who no longer waits for a schema change."""
+        return self._call(what_goes_on(self._aio.session))  # type: ignore[no-any-return]
 
     def read_changes(
         self, table: str, root_key: Key = None, *, after_ts: int = 0, limit: int = 1000

@@ -22,8 +22,9 @@ from f1.commands.options import (
     hosts_of,
     read_sources,
 )
-from f1.commands.schema_jobs import is_running, progress_of
+from f1.commands.schema_jobs import progress_of
 from f1.commands.schema_plan import text
+from f1.interrupts import is_running, what_goes_on
 from f1.planning import ChangePlan, plan_change
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
@@ -64,6 +65,9 @@ async def _apply(
             looking = asyncio.create_task(_look(connection, display), name="look at the change")
             try:
                 done = await connection.apply_schema(sources, allow_data_loss=allow_data_loss)
+            except asyncio.CancelledError:
+                typer.echo(await what_goes_on(connection.session), err=True)
+                raise
             finally:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)

@@ -14,9 +14,10 @@ from rich.table import Table
 
 from f1 import aio
 from f1.commands.options import DatabaseOption, DirOption, HostOption, hosts_of
+from f1.interrupts import is_running
 from f1common.pb import f1_pb2 as pb
 
-__all__ = ["duration", "is_running", "progress_of", "register"]
+__all__ = ["duration", "progress_of", "register"]
 
 
 class Format(Enum):
@@ -81,11 +82,6 @@ def cancel(
     """Take a change back, unless it removes data of dropped elements already."""
     _ask(hosts_of(host, directory), database, pb.SchemaJobs(order=pb.SchemaJobs.CANCEL, number=number))
     typer.echo(f"schema change {number} is taken back")
-
-
-def is_running(job: pb.SchemaJob) -> bool:
-    """Tell whether a change has not ended."""
-    return job.state in ("running", "paused", "undoing")
 
 
 def _ask(hosts: str, database: str | None, order: pb.SchemaJobs) -> list[pb.SchemaJob]:

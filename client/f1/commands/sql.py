@@ -19,6 +19,7 @@ from f1.commands.options import (
     open_connection,
     password_of,
 )
+from f1.interrupts import GoesOn
 from f1.shell.backslash import read_text
 from f1.shell.render import Format
 from f1.shell.runner import Runner, finish, with_place
@@ -80,4 +81,7 @@ def _run(opened: Callable[[], f1.Connection], form: Format, texts: Sequence[tupl
                 except F1Error as error:
                     sys.stdout.flush()
                     raise with_place(error, piece, name) from error
+                except GoesOn as interrupt:
+                    typer.echo(str(interrupt), err=True)
+                    raise
         finish(runner)

@@ -96,8 +96,8 @@ class Repl:
             self._run_pieces(text, None)
         except F1Error as error:
             self._write(f"{error}\n")
-        except KeyboardInterrupt:
-            self._write("Cancelled.\n")
+        except KeyboardInterrupt as interrupt:
+            self._write(f"{str(interrupt) or 'Cancelled.'}\n")
 
     def _run_pieces(self, text: str, name: str | None) -> None:
         for piece in split_all(text):

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import f1
+from f1.interrupts import GoesOn
 from f1.shell import render
 from f1.shell.render import Format, Write
-from f1.statements import Piece
+from f1.statements import Kind, Piece, kind_of
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 
@@ -27,9 +28,14 @@ class Runner:
         self._known: set[str] = set()
 
     def run(self, piece: Piece) -> None:
-        """Run a statement and print its result. Raises F1Error."""
+        """Run a statement and print its result. Raises F1Error, and GoesOn if the wait for DDL is interrupted."""
         with self.connection.cursor() as cursor:
-            cursor.execute(piece.sql)
+            try:
+                cursor.execute(piece.sql)
+            except KeyboardInterrupt:
+                if kind_of(piece.sql) is Kind.DDL:
+                    raise GoesOn(self.connection.what_goes_on()) from None
+                raise
             if cursor.description is None:
                 self._print_tag(cursor)
             else:

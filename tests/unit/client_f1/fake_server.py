@@ -129,6 +129,7 @@ class FakeServer:
         self.name = name
         self.fault: Fault | None = None
         self.served: list[str] = []
+        self.jobs: list[pb.SchemaJob] = []
         self.requests: list[pb.Request] = []
         self.sessions_ended = 0
         self.cut = asyncio.Event()
@@ -194,6 +195,15 @@ class FakeServer:
         return pb.ShowSchemaReply(
             ddl="CREATE TABLE Account (...);", version=self.store.schema_version, schema=self.store.schema
         )
+
+    def do_schema_jobs(self, _: pb.SchemaJobs) -> pb.SchemaJobsReply:
+        return pb.SchemaJobsReply(jobs=self.jobs)
+
+    def do_plan_schema(self, _: pb.PlanSchema) -> pb.PlanSchemaReply:
+        return pb.PlanSchemaReply(steps=[pb.PlannedStep(at_once=["something"])])
+
+    def do_apply_schema(self, _: pb.ApplySchema) -> pb.ApplySchemaReply:
+        return pb.ApplySchemaReply(version=self.store.schema_version + 1)
 
     def do_commit(self, commit: pb.Commit) -> pb.CommitReply:
         return self.store.commit(commit)
