@@ -46,7 +46,7 @@ class ColumnType(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., proto: _Optional[str] = ..., max_length: _Optional[int] = ..., precision: _Optional[int] = ..., scale: _Optional[int] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("id", "name", "type", "not_null", "default_sql", "state", "hidden", "untracked", "not_null_state", "former_names")
+    __slots__ = ("id", "name", "type", "not_null", "default_sql", "state", "hidden", "untracked", "not_null_state", "former_names", "dropping")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Column(_message.Message):
     UNTRACKED_FIELD_NUMBER: _ClassVar[int]
     NOT_NULL_STATE_FIELD_NUMBER: _ClassVar[int]
     FORMER_NAMES_FIELD_NUMBER: _ClassVar[int]
+    DROPPING_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     type: ColumnType
@@ -67,7 +68,8 @@ class Column(_message.Message):
     untracked: bool
     not_null_state: ElementState
     former_names: _containers.RepeatedCompositeFieldContainer[FormerName]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[ColumnType, _Mapping]] = ..., not_null: _Optional[bool] = ..., default_sql: _Optional[str] = ..., state: _Optional[_Union[ElementState, str]] = ..., hidden: _Optional[bool] = ..., untracked: _Optional[bool] = ..., not_null_state: _Optional[_Union[ElementState, str]] = ..., former_names: _Optional[_Iterable[_Union[FormerName, _Mapping]]] = ...) -> None: ...
+    dropping: bool
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[ColumnType, _Mapping]] = ..., not_null: _Optional[bool] = ..., default_sql: _Optional[str] = ..., state: _Optional[_Union[ElementState, str]] = ..., hidden: _Optional[bool] = ..., untracked: _Optional[bool] = ..., not_null_state: _Optional[_Union[ElementState, str]] = ..., former_names: _Optional[_Iterable[_Union[FormerName, _Mapping]]] = ..., dropping: _Optional[bool] = ...) -> None: ...
 
 class FormerName(_message.Message):
     __slots__ = ("name", "until")

@@ -172,6 +172,7 @@ def _column_to_pb(column: Column) -> pb.Column:
         untracked=column.untracked,
         not_null_state=_unless_public(column.not_null_state),  # type: ignore[arg-type]
         former_names=[pb.FormerName(name=name, until=until) for name, until in column.former_names],
+        dropping=column.dropping,
     )
 
 
@@ -193,6 +194,7 @@ def _column_from_pb(message: pb.Column) -> Column:
         untracked=message.untracked,
         not_null_state=ElementState(message.not_null_state or ElementState.PUBLIC),
         former_names=tuple((former.name, former.until) for former in message.former_names),
+        dropping=message.dropping,
     )
 
 

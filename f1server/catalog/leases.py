@@ -59,6 +59,8 @@ class _Held:
     """Until when work of unknown end may commit, by version."""
     told_old: bool = False
     """Does the lease row mention older versions?"""
+    newest: tuple[int, int] = (0, 0)
+    """A version, and a timestamp at which it was the newest."""
     rows: dict[int, int] = field(default_factory=dict)
     """By place: when the lease row that is there was written, as far as is known."""
 
@@ -230,6 +232,18 @@ class SchemaLeases:
         """Read the schema again and use the newest version from now on: an unknown name was met. Raises as above."""
         return (await self._acquire(database, _Reason.REREAD)).stored.schema
 
+    async def confirm(self, leased: Leased, timestamp: int) -> None:
+        """See that a schema was still the newest at some time after ``timestamp``, when its lease was written.
+
+        The lease is renewed for that if need be. Raises ABORTED if there is a newer one, and as :meth:`current`.
+        """
+        database, version = leased.schema.database, leased.schema.version
+        held = await self.held(database)
+        if held.newest[0] != version or held.newest[1] <= timestamp:
+            held = await self._acquire(database, _Reason.RENEWAL)
+        if held.newest[0] != version or held.newest[1] <= timestamp:
+            raise F1Error(Code.ABORTED, "the schema has changed meanwhile; run it again")
+
     async def catch_up(self, database: str, version: int) -> int:
         """Use ``version`` or a newer one from now on; return which, once the lease row says so. 0: it is not used here.
 
@@ -362,6 +376,7 @@ class SchemaLeases:
                 stored = await self._store.load_any(stored, self._patience_s)
                 continue
             held.stored, held.lease_end, held.told_old = stored, row.ts + self._lease_us, old_version != 0
+            held.newest = version, row.ts
             held.rows[row.place] = row.ts
             if held.told_old and held.old_work(self._clock.sample().tt.earliest) == (0, 0):
                 self.kick()  # what the row mentions ended while it was being written

@@ -77,6 +77,13 @@ class Column:
     not_null_state: ElementState = ElementState.PUBLIC
     former_names: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     """The names that it had before, oldest first, each with the version of the schema that took it away."""
+    dropping: bool = field(default=False, compare=False)
+    """It was public and is on its way out, or on its way back."""
+
+    @property
+    def fills(self) -> bool:
+        """Do rows without a value lack its default? Where there may be NULLs, and were before, they do not."""
+        return bool(self.default_sql) and (self.not_null or not self.dropping)
 
     def name_in(self, version: int) -> str:
         """Return the name that it had in an older version of the schema."""

@@ -28,16 +28,18 @@ def fill_defaults(
 ) -> list[LogicalWrite]:
     """Return the writes with what INSERT and UPSERT leave out: defaults, and hidden keys from ``new_id`` (16 bytes).
 
-    Doing it twice changes nothing. ``evaluate`` is called once at most, for what is no literal. Raises NOT_FOUND for an
-    unknown table, what ``evaluate`` raises, and as :func:`coerce_column` for a default that is no value of its column.
+    An UPDATE of a key makes a new row. That gets the defaults of columns that are being added, if the old one has not
+    got them yet: nobody looks for rows that have come since to fill them. Doing it twice changes nothing. ``evaluate``
+    is called once at most, for what is no literal. Raises NOT_FOUND for an unknown table, what ``evaluate`` raises, and
+    as :func:`coerce_column` for a default that is no value of its column.
     """
     filled: list[tuple[LogicalWrite, Table, Row]] = []
     asked: list[tuple[Row, Table, Column]] = []
     for write in writes:
         row: Row = {}
         table = schema.table(write.table)
-        if write.kind in (WriteKind.INSERT, WriteKind.UPSERT):
-            for column in columns_with_default(schema, table):
+        if columns := _defaulted(schema, table, write):
+            for column in columns:
                 if column.id in write.columns or column.id in write.key or column.id in write.defaults:
                     continue
                 if column.hidden and not column.default_sql:
@@ -55,6 +57,14 @@ def fill_defaults(
     return [_filled(write, table, row) if row else write for write, table, row in filled]
 
 
+def _defaulted(schema: Schema, table: Table, write: LogicalWrite) -> Sequence[Column]:
+    if write.kind in (WriteKind.INSERT, WriteKind.UPSERT):
+        return columns_with_default(schema, table)
+    if write.kind is WriteKind.UPDATE and any(i in write.columns for i in table.key_column_ids):
+        return [c for c in columns_with_default(schema, table) if c.state is ElementState.WRITE_ONLY and c.fills]
+    return ()
+
+
 def columns_with_default(schema: Schema, table: Table) -> tuple[Column, ...]:
     """Return the columns that get a value in a new row if they are given none."""
 
@@ -67,7 +77,7 @@ def columns_with_default(schema: Schema, table: Table) -> tuple[Column, ...]:
 def _filled(write: LogicalWrite, table: Table, row: Row) -> LogicalWrite:
     keys = {i: v for i, v in row.items() if i in table.key_column_ids}
     rest = {i: v for i, v in row.items() if i not in table.key_column_ids}
-    if write.kind is WriteKind.UPSERT:
+    if write.kind is not WriteKind.INSERT:
         return replace(write, key={**write.key, **keys}, defaults={**write.defaults, **rest})
     # What nobody gave is marked: it may be dropped before the transaction commits.
     defaults = {**write.defaults, **rest}

@@ -158,6 +158,8 @@ class Images:
         self._schema = schema
         self._images: dict[bytes, Image] = {}
         self._keys: list[bytes] | None = None  # in order, once somebody has asked
+        self.unfilled_ts = 0
+        """When the newest row was written that got a default because it has a new key; 0: none did."""
 
     def load(self, table: Table, key_values: tuple[Value, ...], key: bytes, version: Version | None) -> None:
         """Take in the stored version of a row, once. Raises DATA_CORRUPTION."""
@@ -243,9 +245,16 @@ class Images:
             for i, v in (image.now or {}).items()
             if i not in table.key_column_ids and table.by_id[i].state >= ElementState.WRITE_ONLY
         }
+        lacking = {
+            i: value
+            for i, value in prepared.defaults.items()
+            if value is not None and kept.get(i) is None and table.by_id[i].state is ElementState.WRITE_ONLY
+        }
+        if lacking and image.version is not None:
+            self.unfilled_ts = max(self.unfilled_ts, image.version.ts)
         self._delete(image)
         try:
-            self._insert(target, {**kept, **prepared.columns})
+            self._insert(target, {**kept, **lacking, **prepared.columns})
         except F1Error as error:
             raise F1Error(
                 error.code, f"{error.message}: an update would move one there", details=error.details

@@ -50,12 +50,17 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What to write, sorted by key, and what the transaction did. ``effects``: one for each logical write."""
+    """What to write, sorted by key, and what the transaction did. ``effects``: one for each logical write.
+
+    ``unfilled_ts``: a row of then has no value in a column that is being added, and is taken for not filled yet. That
+    is so only if the schema was still the newest then: under the next version somebody may have written a NULL.
+    """
 
     writes: list[Write]
     rows_affected: int
     change_batches: list[ChangeBatch]
     effects: list[Effect]
+    unfilled_ts: int = 0
 
 
 class WritePlanner:
@@ -268,6 +273,7 @@ class WritePlanner:
             rows_affected=sum(1 for effect in self._effects if effect.before is not None or effect.after is not None),
             change_batches=list(batches.values()),
             effects=self._effects,
+            unfilled_ts=self.images().unfilled_ts,
         )
 
     def _verify_checks(self) -> None:

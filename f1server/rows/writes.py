@@ -23,9 +23,9 @@ class LogicalWrite(msgspec.Struct, frozen=True, gc=False):
 
     ``key`` holds the primary key, ``columns`` the columns to set: for an INSERT all that are not NULL, for an UPDATE
     the assigned ones, key columns included if they change. A write of a row that is not there is NOT_FOUND if
-    ``must_exist``, otherwise it does nothing. ``defaults`` are for an UPSERT that turns out to insert; of an INSERT
-    they are among the columns as well, and say which of these nobody has given. ``key_order``: the columns of the key
-    if its values were named by their order only; empty: they were not.
+    ``must_exist``, otherwise it does nothing. ``defaults`` are for an UPSERT that turns out to insert, and for an
+    UPDATE that gives a row another key; of an INSERT they are among the columns as well, and say which of these nobody
+    has given. ``key_order``: the columns of the key if its values were named by their order only; empty: they were not.
     """
 
     kind: WriteKind

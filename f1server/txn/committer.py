@@ -345,6 +345,8 @@ class Committer:
 
     async def carry_out(self, tx: Transaction, leased: Leased, plan: Plan, timeout_s: float) -> Committed:
         """Commit a plan, under the lease of the schema that it was made for. Raises as :meth:`commit`, and FENCED."""
+        if plan.unfilled_ts:
+            await self._leases.confirm(leased, plan.unfilled_ts)
         ts = await self._send(tx, leased, plan.writes, timeout_s)
         return Committed(ts, plan.rows_affected, plan.effects)
 

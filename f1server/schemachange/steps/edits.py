@@ -233,7 +233,10 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
             current = _element(table, part, element_id, name)
             if part is Part.COLUMN and state is ElementState.ABSENT:
                 table = _covered(table, element_id, ())
-            return _replaced(table, part, replace(current, state=state))
+            moved = replace(current, state=state)
+            if isinstance(current, Column):
+                moved = replace(moved, dropping=_is_dropping(current, state))
+            return _replaced(table, part, moved)
         case EditElement(part, table_id, before, after):
             table = _require(schema, table_id, after.name)
             current = _element(table, part, after.id, after.name)
@@ -246,6 +249,10 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
             not_null = state is not ElementState.ABSENT
             kept = state if not_null else ElementState.PUBLIC
             return _replaced(table, Part.COLUMN, replace(column, not_null=not_null, not_null_state=kept))
+
+
+def _is_dropping(column: Column, after: ElementState) -> bool:
+    return after is not ElementState.PUBLIC and (column.dropping or column.state is ElementState.PUBLIC)
 
 
 def _covered(table: Table, column_id: int, locks: tuple[int, ...]) -> Table:
@@ -273,7 +280,8 @@ def _stateless(element: Any) -> Any:
 
 def _in_state_of(current: Any, after: Any) -> Any:
     if isinstance(current, Column):
-        after = replace(after, not_null=current.not_null, not_null_state=current.not_null_state)
+        states = current.not_null, current.not_null_state, current.dropping
+        after = replace(after, not_null=states[0], not_null_state=states[1], dropping=states[2])
     if isinstance(current, Index):
         after = replace(after, readable_from=current.readable_from)
     return replace(after, state=current.state)

@@ -75,7 +75,7 @@ def _add(schema: Schema, work: TableWork, task: Task[Element]) -> None:
     match element.kind, task.work:
         case "column", Work.FILL:
             column = table.by_id[element.id]
-            if column.default_sql:
+            if column.fills:
                 work.columns.append(column)
         case "column", Work.REMOVE:
             work.gone.append(element.id)

@@ -21,7 +21,7 @@ ENDED = pb.SchemaJob(number=6, state="done")
 RUNS = pb.SchemaJob(number=7, state="running")
 
 
-def interrupted(cluster: FakeCluster, kind: str, *arguments: str, text: str | None = None) -> tuple[int, str, str]:
+def interrupted(cluster: FakeCluster, kind: str, *arguments: str) -> tuple[int, str, str]:
     """Run a command, interrupt it once a server has a request of this kind; return how it ended and what it said."""
     command = [sys.executable, "-P", "-m", "f1", *arguments, "--host", cluster.hosts]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

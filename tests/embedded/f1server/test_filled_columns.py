@@ -1,0 +1,103 @@
+"""A value that is absent is a NULL or a default that was not filled in yet, and must not be taken for the other one."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+import f1
+from f1server.catalog.schema import ElementState
+from f1server.testing.database import Database, with_database
+
+PAIR = "CREATE TABLE T (Id INT64, G INT64, V STRING, PRIMARY KEY (Id, G)); CREATE INDEX TV ON T (V)"
+ROWS = 300
+
+
+async def filled(db: Database) -> None:
+    await db.conn.insert("T", [{"Id": i, "G": 0, "V": f"v{i % 7}"} for i in range(ROWS)])
+
+
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic"])
+@pytest.mark.parametrize("column", ["INT64 DEFAULT 7", "INT64 NOT NULL DEFAULT 7", "INT64 DEFAULT 3 + 4"])
+def test_rows_get_the_default_though_their_keys_change_meanwhile(column: str, kind: str) -> None:
+    async def body(db: Database) -> None:
+        await filled(db)
+        rng = random.Random(1)
+        adding = db.env.spawn(db.conn.execute(f"ALTER TABLE T ADD COLUMN X {column}"))
+        moved = 0
+        writers = [await db.at(i, autocommit=True) for i in range(2)]
+        while not adding.done():
+            some = rng.sample(range(ROWS), 2)
+            for writer, row in zip(writers, some, strict=True):
+                sql = "UPDATE T SET G = G + 1 WHERE Id = ?"
+                await writer.run(lambda tx, sql=sql, row=row: tx.execute(sql, (row,)), kind=kind)  # type: ignore[misc]
+                moved += 1
+        await adding
+        assert moved > 40
+        assert await db.rows("SELECT X, count(*) FROM T GROUP BY X") == [(7, ROWS)]
+        assert await db.rows("SELECT sum(G) FROM T") == [(moved,)]
+
+    with_database(body, PAIR)
+
+
+DROPS = "ALTER TABLE T DROP COLUMN X"
+
+
+@pytest.mark.parametrize("change", ["ADD CHECK (Id < 290)", "ADD UNIQUE (V)", "ADD COLUMN Z INT64 NOT NULL"])
+def test_a_null_stays_one_if_its_column_was_to_be_dropped(change: str) -> None:
+    """Also of a row whose key changes meanwhile, as long as the column is there."""
+
+    async def body(db: Database) -> None:
+        await db.ddl("ALTER TABLE T ADD COLUMN X INT64 DEFAULT 7")
+        await db.conn.insert("T", [{"Id": i, "G": 0, "V": f"v{i % 7}", "X": i if i % 3 else None} for i in range(ROWS)])
+        with pytest.raises(f1.Error):
+            await db.ddl(f"{DROPS}, {change}")
+        assert await db.rows("SELECT count(*), count(X), sum(X) FROM T") == [
+            (ROWS, ROWS - ROWS // 3, sum(i for i in range(ROWS) if i % 3))
+        ]
+        await db.conn.insert("T", {"Id": ROWS, "G": 0})
+        assert await db.rows("SELECT X FROM T WHERE Id = ?", ROWS) == [(7,)]  # it is a column as before
+
+    with_database(body, PAIR)
+
+
+def test_a_column_that_is_never_null_has_values_in_new_rows_as_well() -> None:
+    """Rows that came while it was on its way out get the default."""
+
+    async def body(db: Database) -> None:
+        await filled(db)
+        await db.ddl("ALTER TABLE T ADD COLUMN X INT64 NOT NULL DEFAULT 7", "UPDATE T SET X = Id")
+        changing = db.env.spawn(db.conn.execute(f"{DROPS}, ADD CHECK (Id < 299)"))
+        new = 0
+        while not changing.done():
+            await db.conn.insert("T", {"Id": -1 - new, "G": 0})
+            new += 1
+        with pytest.raises(f1.Error):
+            await changing
+        assert new > 3
+        assert await db.rows("SELECT count(*), sum(X) FROM T WHERE Id >= 0") == [(ROWS, sum(range(ROWS)))]
+        assert await db.rows("SELECT X, count(*) FROM T WHERE Id < 0 GROUP BY X") == [(7, new)]
+
+    with_database(body, PAIR)
+
+
+def test_a_null_that_the_next_version_has_written_is_no_missing_default() -> None:
+    """One server still has the column as it was being filled, when another one has let a user write NULL into it."""
+
+    async def body(db: Database) -> None:
+        await filled(db)
+        await db.ddl("ALTER TABLE T ADD COLUMN X INT64 DEFAULT 7")
+        held = await db.process(0).leases.held("default")
+        now = held.stored.schema
+        (table,) = now.tables
+        columns = (replace(c, state=ElementState.WRITE_ONLY) if c.name == "X" else c for c in table.columns)
+        before = replace(now, tables=(replace(table, columns=tuple(columns)),), version=now.version - 1)
+        await (await db.at(1)).execute("UPDATE T SET X = NULL WHERE Id = 5")
+        # What it had the moment before; that this is the newest was last known then.
+        held.stored = replace(held.stored, schema=before, schema_ts=held.stored.schema_ts - 1)
+        held.newest = (before.version, 1)
+        mover = await db.at(0)
+        await mover.execute("UPDATE T SET G = 1 WHERE Id = 5")
+        assert await db.rows("SELECT G, X FROM T WHERE Id = 5") == [(1, None)]
+
+    with_database(body, PAIR)
