@@ -272,6 +272,8 @@ class Writer:
         elif self._rng.random() < 0.3:
             await self._delete(conn, key)
             del self.rows[number]
+        elif self._rng.random() < 0.3:
+            await self._rekey(conn, number, self._rng.choice(self.numbers))
         else:
             some = {name: values[name] for name in ("V", "M", "S") + (() if self._moves else ("U",))}
             if self._moves:
@@ -280,6 +282,20 @@ class Writer:
             else:
                 await conn.update("R", key | some)
             self.rows[number] = self.rows[number] | some
+
+    async def _rekey(self, conn: f1.aio.Connection, number: int, other: int) -> None:
+        """Give a row the key of another number, if there is none with that."""
+        if other in self.rows:
+            return
+        key, new = self._layout.key(number), self._layout.key(other) | {"U": other}
+        sets = ", ".join(f"{name} = ?" for name in new)
+        try:
+            await conn.execute(f"UPDATE R SET {sets} WHERE {_named(key)}", (*new.values(), *key.values()))
+            self.rows[other] = self.rows.pop(number) | {"U": other}
+        except F1Error as error:
+            if error.ambiguous:
+                await self._settle(conn, other)
+            raise
 
     async def _delete(self, conn: f1.aio.Connection, key: Mapping[str, Any]) -> None:
         """Delete a row by its key; where that is changing, by the columns that the key had."""
