@@ -72,13 +72,21 @@ class F1Process:
         self.leases = SchemaLeases(
             self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
         )
-        self._changes = self._make_changes(config, clock)
+        jobs = JobStore(self.client, clock)
+        self._changes = self._make_changes(config, clock, jobs)
         self._keeping: asyncio.Task[None] | None = None
         self._sql = SqlRunner(
             self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
         )
         committer = Committer(
-            self.client, self.leases, clock, rng, self._sql.evaluators(), self._sql.together, self._store
+            self.client,
+            self.leases,
+            clock,
+            rng,
+            self._sql.evaluators(),
+            self._sql.together,
+            self._store,
+            jobs.way_back,
         )
         pessimistic = PessimisticTransactions(self.client, committer, self.leases, clock, rng)
         statistics = StatisticsCache(self.client, clock, max_age_ms=config.f1server.statistics_ms)
@@ -101,7 +109,7 @@ class F1Process:
             committer=committer,
             pessimistic=pessimistic,
             sql=self._sql,
-            planner=SchemaPlanner(self.client, self._store, JobStore(self.client, clock), checker, surveyor, rng),
+            planner=SchemaPlanner(self.client, self._store, jobs, checker, surveyor, rng),
             checker=checker,
             clock=clock,
             rng=rng,
@@ -121,7 +129,7 @@ class F1Process:
         logins = Logins(self.leases, keys, clock, random_bytes, token_ms=config.f1server.token_ms)
         return Doors(logins, Gate(self.leases, keys, clock))
 
-    def _make_changes(self, config: Config, clock: Clock) -> SchemaChanges:
+    def _make_changes(self, config: Config, clock: Clock, jobs: JobStore) -> SchemaChanges:
         section = config.f1server
         work = Reorganiser(
             self._background,
@@ -138,7 +146,6 @@ class F1Process:
             sleep=asyncio.sleep,
             verifies=section.verify_schema_changes,
         )
-        jobs = JobStore(self.client, clock)
         return SchemaChanges(self._store, jobs, self.leases, clock, work=work, nudge=self._nudge, sleep=asyncio.sleep)
 
     async def start(self, server: Any) -> None:

@@ -154,8 +154,10 @@ def _is_null(table: Table, column: Column) -> F1Error:
 class Images:
     """All rows that a transaction touches, and the writes that it makes on them, one after the other."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, carries: bool = False) -> None:
+        """``carries``: a row with a new key takes along values of columns that are being dropped and may come back."""
         self._schema = schema
+        self._carries = carries
         self._images: dict[bytes, Image] = {}
         self._keys: list[bytes] | None = None  # in order, once somebody has asked
         self.unfilled_ts = 0
@@ -241,9 +243,7 @@ class Images:
         check(image.now is not None, "only a row that is there is moved")
         table = image.table
         kept = {
-            i: v
-            for i, v in (image.now or {}).items()
-            if i not in table.key_column_ids and table.by_id[i].state >= ElementState.WRITE_ONLY
+            i: v for i, v in (image.now or {}).items() if i not in table.key_column_ids and self._stays(table.by_id[i])
         }
         lacking = {
             i: value
@@ -261,12 +261,20 @@ class Images:
             ) from None
         return target
 
+    def _stays(self, column: Column) -> bool:
+        return column.state >= ElementState.WRITE_ONLY or (self._carries and returns(column))
+
     def _cascade(self, image: Image) -> None:
         cascading = layout(self._schema, image.table).cascading
         if cascading:
             for below in self.between(image.key, tuples.successor(image.key)):
                 if below.table.id in cascading and below.now is not None:
                     self._delete(below)
+
+
+def returns(column: Column) -> bool:
+    """Tell whether a column is being dropped, and its values are still wanted should the change be taken back."""
+    return column.dropping and column.state is ElementState.DELETE_ONLY
 
 
 def storage_write(image: Image) -> Write:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,8 +21,8 @@ from f1server.catalog.types import hidden_key
 from f1server.rows.coerce import coerce_row
 from f1server.rows.columns import RowWrites, plan_rows
 from f1server.rows.defaults import Evaluate, fill_defaults
-from f1server.rows.images import Effect
-from f1server.rows.layout import layout
+from f1server.rows.images import Effect, returns
+from f1server.rows.layout import layout, of_schema
 from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
 from f1server.rows.single import single_write
 from f1server.rows.writes import LogicalWrite, WriteKind, of_write
@@ -32,9 +32,10 @@ from f1server.txn.together import ReadsTogether
 from f1server.txn.unlocked import Foreseen, InTheWay, Trust, foresee, foresee_single
 from spanstore.client import CommitId, KeyRange, SpanClient, Transaction, Version, Write
 from spanstore.client.client import LAST_ATTEMPT
-from spanstore.client.values import ExpectAbsent, ExpectExists
+from spanstore.client.values import ExpectAbsent, ExpectExists, Precondition
 
 _MAX_ATTEMPTS = 40
+_NONE: frozenset[int] = frozenset()
 
 MAX_COMMIT_BYTES = 32 << 20
 """Keys and values of one commit, index entries and history included: one message and log entry for each group."""
@@ -70,6 +71,11 @@ class Evaluators:
     checks: Callable[[Schema], CheckEvaluator]
 
 
+WayBack = Callable[[str], Awaitable[Precondition | None]]
+"""Returns what a commit has to expect, so that the change of a database's schema may be taken back when it commits;
+None if it may not be any more."""
+
+
 class Committer:
     """Commits for all clients of one f1server."""
 
@@ -82,11 +88,13 @@ class Committer:
         evaluators: Evaluators,
         together: ReadsTogether,
         history: SchemaHistory,
+        way_back: WayBack,
     ) -> None:
         self._client = client
         self._together = together
         self._trust = Trust()
         self._history = history
+        self._way_back = way_back
         self._leases = leases
         self._clock = clock
         self._rng = rng
@@ -311,15 +319,18 @@ class Committer:
         return done
 
     async def _foresee(self, leased: Leased, request: CommitRequest, filled: Sequence[LogicalWrite]) -> Foreseen | None:
+        if gives_other_keys(leased.schema, filled):
+            return None  # whether the change of the schema may still be taken back has to be asked for
         single = None if request.read_set else single_write(leased.schema, filled)
         if single is not None:
             return await foresee_single(single, self._together, request.unique)
         planner = await aside(len(filled), lambda: self._planner(leased.schema, filled))
         return await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
 
-    def _planner(self, schema: Schema, filled: Sequence[LogicalWrite]) -> WritePlanner:
+    def _planner(self, schema: Schema, filled: Sequence[LogicalWrite], *, carries: bool = False) -> WritePlanner:
         refuse_moved(schema, filled)
-        return WritePlanner(schema, filled, check_evaluator=self._evaluators.checks(schema), new_rows=_check_size)
+        checks = self._evaluators.checks(schema)
+        return WritePlanner(schema, filled, check_evaluator=checks, new_rows=_check_size, carries=carries)
 
     async def work(
         self,
@@ -333,7 +344,10 @@ class Committer:
     ) -> Committed:
         """Lock, validate, plan and commit in the storage transaction ``tx``, which pessimistic ones bring with them."""
         schema, rows = leased.schema, len(filled)
-        planner = await aside(rows, lambda: self._planner(schema, filled))
+        back = await self._way_back(schema.database) if gives_other_keys(schema, filled) else None
+        if back is not None:
+            tx.expect(back)
+        planner = await aside(rows, lambda: self._planner(schema, filled, carries=back is not None))
         seen: dict[bytes, Version | None] = {}
         wanted = await aside(rows, planner.needs)
         await self._read(tx, planner, wanted, {entry.key for entry in read_set}, seen, timeout_s)
@@ -409,6 +423,31 @@ def refuse_fenced(error: F1Error) -> None:
     if error.code is Code.FENCED:
         text = "the commit did not get done within a schema lease: the servers are overloaded; run it again"
         raise F1Error(Code.ABORTED, text) from error
+
+
+def gives_other_keys(schema: Schema, writes: Iterable[LogicalWrite]) -> bool:
+    """Tell whether rows get other keys whose values in columns that are being dropped may be wanted back.
+
+    A row with another key is a new one, and what goes has to be written to no new row: the removal that follows when
+    there is no way back would not find it. Until then it is taken along, or taking the change back would lose it.
+    """
+    tables = _with_returning(schema)
+    if not tables:
+        return False
+    return any(
+        write.kind is WriteKind.UPDATE and not tables.get(write.table.lower(), _NONE).isdisjoint(write.columns)
+        for write in writes
+    )
+
+
+def _with_returning(schema: Schema) -> Mapping[str, frozenset[int]]:
+    """Return the columns of the keys of tables with columns that are being dropped and may come back, by name."""
+
+    def find() -> Mapping[str, frozenset[int]]:
+        tables = (table for table in schema.tables if any(map(returns, table.columns)))
+        return {table.name.lower(): frozenset(table.key_column_ids) for table in tables}
+
+    return of_schema(schema, ("returning",), find)
 
 
 def refuse_moved(schema: Schema, writes: Iterable[LogicalWrite]) -> None:

@@ -211,6 +211,16 @@ class JobStore:
         """Return the change of a database that has not ended, if there is one."""
         return _row_of((await self._client.read([job_key(database)])).versions[0])
 
+    async def way_back(self, database: str) -> Precondition | None:
+        """Return what holds as long as nothing is removed for the change that runs; None if it is not so any more.
+
+        It may fail to hold for other reasons. Raises ABORTED if no change runs.
+        """
+        row = await self.running(database)
+        if row is None:
+            raise F1Error(Code.ABORTED, "the change of the schema has ended meanwhile; run it again")
+        return None if row.job.no_return else row.unchanged
+
     async def all_running(self) -> list[JobRow]:
         """Return the changes of all databases that have not ended."""
         found = await self._client.read([], [_range_of("schema_job")])

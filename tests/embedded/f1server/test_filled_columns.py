@@ -6,8 +6,13 @@ from dataclasses import replace
 import pytest
 
 import f1
-from f1server.catalog.schema import ElementState
+from f1common.encoding import tuple as tuples
+from f1common.encoding.row import decode_row
+from f1server.catalog.schema import ElementState, Schema
+from f1server.rows.keys import table_span
+from f1server.rows.locks import DEFAULT_LOCK
 from f1server.testing.database import Database, with_database
+from spanstore.client import KeyRange
 
 PAIR = "CREATE TABLE T (Id INT64, G INT64, V STRING, PRIMARY KEY (Id, G)); CREATE INDEX TV ON T (V)"
 ROWS = 300
@@ -59,6 +64,61 @@ def test_a_null_stays_one_if_its_column_was_to_be_dropped(change: str) -> None:
         assert await db.rows("SELECT X FROM T WHERE Id = ?", ROWS) == [(7,)]  # it is a column as before
 
     with_database(body, PAIR)
+
+
+@pytest.mark.parametrize("kind", ["optimistic", "pessimistic"])
+@pytest.mark.parametrize("column", ["X INT64", "X INT64 NOT NULL", "X INT64 DEFAULT 7"])
+def test_values_stay_with_rows_whose_keys_change_while_a_drop_fails(column: str, kind: str) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("S", [{"Id": i, "G": 0, "X": i} for i in range(ROWS)])
+        moved = await _rekey_beside(db, "ALTER TABLE S DROP COLUMN X, ADD CHECK (Id < 299)", kind, fails=True)
+        assert moved > 20
+        assert await db.rows("SELECT count(*), count(X), sum(X), sum(G) FROM S") == [
+            (ROWS, ROWS, sum(range(ROWS)), moved)
+        ]
+        assert await db.rows("SELECT count(*) FROM S WHERE X = Id") == [(ROWS,)]
+
+    with_database(body, f"CREATE TABLE S (Id INT64, G INT64, {column}, PRIMARY KEY (Id, G))")
+
+
+@pytest.mark.parametrize("column", ["X INT64", "X INT64 NOT NULL DEFAULT 7"])
+def test_nothing_of_it_is_left_where_the_drop_succeeds(column: str) -> None:
+    """Not with a row that got another key when its value had been removed, or was just to be."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("S", [{"Id": i, "G": 0, "X": i} for i in range(ROWS)])
+        assert await _rekey_beside(db, "ALTER TABLE S DROP COLUMN X", "optimistic", fails=False) > 20
+        (table,) = (await db.process(0).leases.current("default")).schema.tables
+        rows = (await db.storage.read([], [KeyRange(*table_span((await _schema(db)), table))])).ranges[0]
+        assert len(rows) >= ROWS
+        stored = [decode_row(row.value) for row in rows if len(tuples.decode(row.key)) == 3]
+        assert len(stored) == ROWS
+        assert {i for cells in stored for i in cells} <= {DEFAULT_LOCK, *(c.id for c in table.columns)}
+
+    with_database(body, f"CREATE TABLE S (Id INT64, G INT64, {column}, PRIMARY KEY (Id, G))")
+
+
+async def _schema(db: Database) -> Schema:
+    return (await db.process(0).leases.current("default")).schema
+
+
+async def _rekey_beside(db: Database, change: str, kind: str, *, fails: bool) -> int:
+    """Give rows other keys through both servers while a change is made; return how often that was done."""
+    rng = random.Random(1)
+    changing = db.env.spawn(db.conn.execute(change))
+    writers = [await db.at(i, autocommit=True) for i in range(2)]
+    moved = 0
+    while not changing.done():
+        for writer, row in zip(writers, rng.sample(range(ROWS - 1), 2), strict=True):  # the last one fails
+            sql = f"UPDATE S SET G = G + 1 WHERE Id = {row}"
+            await writer.run(lambda tx, sql=sql: tx.execute(sql), kind=kind)  # type: ignore[misc]
+            moved += 1
+    if fails:
+        with pytest.raises(f1.Error):
+            await changing
+    else:
+        await changing
+    return moved
 
 
 def test_a_column_that_is_never_null_has_values_in_new_rows_as_well() -> None:
