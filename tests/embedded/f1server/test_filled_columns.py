@@ -1,7 +1,9 @@
 """A value that is absent is a NULL or a default that was not filled in yet, and must not be taken for the other one."""
 
+import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from f1common.encoding.row import decode_row
 from f1server.catalog.schema import ElementState, Schema
 from f1server.rows.keys import table_span
 from f1server.rows.locks import DEFAULT_LOCK
+from f1server.schemachange.jobs.jobs import JobStore
 from f1server.testing.database import Database, with_database
 from spanstore.client import KeyRange
 
@@ -88,14 +91,49 @@ def test_nothing_of_it_is_left_where_the_drop_succeeds(column: str) -> None:
     async def body(db: Database) -> None:
         await db.conn.insert("S", [{"Id": i, "G": 0, "X": i} for i in range(ROWS)])
         assert await _rekey_beside(db, "ALTER TABLE S DROP COLUMN X", "optimistic", fails=False) > 20
-        (table,) = (await db.process(0).leases.current("default")).schema.tables
-        rows = (await db.storage.read([], [KeyRange(*table_span((await _schema(db)), table))])).ranges[0]
-        assert len(rows) >= ROWS
-        stored = [decode_row(row.value) for row in rows if len(tuples.decode(row.key)) == 3]
-        assert len(stored) == ROWS
-        assert {i for cells in stored for i in cells} <= {DEFAULT_LOCK, *(c.id for c in table.columns)}
+        await _is_clean(db)
 
     with_database(body, f"CREATE TABLE S (Id INT64, G INT64, {column}, PRIMARY KEY (Id, G))")
+
+
+def test_nor_if_the_last_moment_to_go_back_passes_before_the_commit() -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("S", [{"Id": i, "G": 0, "X": i} for i in range(ROWS)])
+        committer, jobs = db.frontend(0)._committer, JobStore(db.storage, db.env.clock)
+        ask, send, asked = committer._way_back, committer._send, []
+
+        async def note(database: str) -> Any:
+            asked.append(await ask(database))
+            return asked[-1]
+
+        async def late(*args: Any) -> int:
+            """Commit when the row is locked, and the removal has looked for rows."""
+            while len(asked) == 1 and (row := await jobs.running("default")) is not None and not row.job.rows:
+                await asyncio.sleep(0.02)
+            return await send(*args)
+
+        committer._way_back, committer._send = note, late  # type: ignore[method-assign]
+        other = await db.at(1)
+        changing = db.env.spawn(other.execute("ALTER TABLE S DROP COLUMN X"))
+        mover = await db.at(0)
+        while not asked:
+            await mover.execute("UPDATE S SET G = G + 1 WHERE Id = 290")
+        await changing
+        assert asked[0] is not None
+        assert asked[1:] in ([], [None])  # it was tried again, without the value
+        await _is_clean(db)
+
+    with_database(body, "CREATE TABLE S (Id INT64, G INT64, X INT64, PRIMARY KEY (Id, G))")
+
+
+async def _is_clean(db: Database) -> None:
+    """See that all rows are there, with cells of columns that are there."""
+    schema = await _schema(db)
+    (table,) = schema.tables
+    rows = (await db.storage.read([], [KeyRange(*table_span(schema, table))])).ranges[0]
+    stored = [decode_row(row.value) for row in rows if len(tuples.decode(row.key)) == 3]
+    assert len(stored) == ROWS
+    assert {i for cells in stored for i in cells} <= {DEFAULT_LOCK, *(c.id for c in table.columns)}
 
 
 async def _schema(db: Database) -> Schema:
