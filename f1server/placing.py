@@ -12,7 +12,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Schema, Table
 from f1server.plan.statements import PlacementStatement
 from spanstore.client import SpanClient
-from spanstore.client.policies import TablePlace, place_table, table_places
+from spanstore.client.policies import TablePlace, forget_table, place_table, table_places
 from spanstore.client.surveying import table_policies
 from spanstore.placement.policy import ANYWHERE, Policy
 from spanstore.placement.range_map import GLOBAL_INDEX_BASE
@@ -51,17 +51,27 @@ async def placements(client: SpanClient, schema: Schema, name: str = "") -> list
 
 
 async def follow(client: SpanClient, schema: Schema) -> None:
-    """Give global indexes that are new the policy of their table. What goes wrong is logged: the index is there."""
+    """Give global indexes that are new the policy of their table, and a table that has moved the one that it had.
+
+    What goes wrong is logged: the index, or table, is there.
+    """
     try:
         policies = await table_policies(client)
         for root in _roots(schema):
+            former = policies.get(root.mirror_of, ANYWHERE)
+            if former != ANYWHERE:
+                if root.id not in policies:
+                    await place_table(client, root.id, former)
+                    policies[root.id] = former
+                    _log.info("table %s goes on where it was: %s", root.name, former)
+                await forget_table(client, root.mirror_of)
             policy = policies.get(root.id, ANYWHERE)
             for _, name, number in _parts(schema, root) if policy != ANYWHERE else ():
                 if number not in policies:
                     await place_table(client, number, policy)
                     _log.info("index %s goes where table %s belongs: %s", name, root.name, policy)
     except F1Error as error:
-        _log.warning("new indexes are not where their tables belong; repeat ALTER TABLE ... SET PLACEMENT: %s", error)
+        _log.warning("new tables or indexes are not where they belong; repeat ALTER TABLE ... SET PLACEMENT: %s", error)
 
 
 def _roots(schema: Schema) -> list[Table]:

@@ -70,6 +70,11 @@ async def place_table(client: SpanClient, table: int, policy: Policy) -> TablePl
     return _place(table, policy, ranges, directory.policies)
 
 
+async def forget_table(client: SpanClient, table: int) -> None:
+    """Remove the policy of a table that is no more."""
+    await client.commit([Write(table_policy_key(table), None)])
+
+
 async def table_places(client: SpanClient, tables: Sequence[int] | None = None) -> list[TablePlace]:
     """Return the places of ``tables``, or of those that have a policy, by their ids."""
     ranges, _ = await stored_map(client)

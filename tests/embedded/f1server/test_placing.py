@@ -65,6 +65,22 @@ def test_a_policy_is_of_the_table_its_children_and_its_indexes_whatever_it_is_ca
     with_database(body, *DDL, spanservers=3, groups=2)
 
 
+def test_a_table_with_another_primary_key_stays_where_it_was() -> None:
+    async def body(db: Database) -> None:
+        await with_all_servers(db)
+        await db.conn.insert("Pair", [{"A": 1, "B": 2, "V": "one"}])
+        await db.rows("ALTER TABLE Pair SET PLACEMENT (LEADER_ZONE = 'b')")
+        for key in ("B, A", "A, B"):
+            await db.ddl(f"ALTER TABLE Pair SET PRIMARY KEY ({key})")
+            assert [(row[0], row[3]) for row in await db.rows("SHOW PLACEMENT")] == [("Pair", "b"), ("ByV", "b")]
+        await db.rows("ALTER TABLE Pair DROP PLACEMENT")
+        await db.ddl("ALTER TABLE Pair ADD COLUMN W INT64")
+        assert [(row[0], row[3]) for row in await db.rows("SHOW PLACEMENT")] == [("Pair", None), ("ByV", None)]
+
+    ddl = "CREATE TABLE Pair (A INT64 NOT NULL, B INT64 NOT NULL, V STRING, PRIMARY KEY (A, B))"
+    with_database(body, ddl, "CREATE INDEX ByV ON Pair (V)", spanservers=3, groups=2)
+
+
 def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     async def body(db: Database) -> None:
         await with_all_servers(db)
