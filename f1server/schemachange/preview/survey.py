@@ -26,10 +26,11 @@ from f1server.check.rows import CheckedRow, RowBatch, shown_values
 from f1server.rows.constraints import reference_of, referenced_index
 from f1server.rows.defaults import literal_value
 from f1server.rows.images import Image, describe
-from f1server.rows.keys import index_layout, split_row_key
-from f1server.rows.values import Value
+from f1server.rows.keys import check_key_length, index_layout, split_row_key
+from f1server.rows.layout import layout
+from f1server.rows.values import Row, Value
 from f1server.schemachange.steps.diff import Element, Step
-from f1server.schemachange.steps.moves import FORM, surveyed
+from f1server.schemachange.steps.moves import FORM, moving, surveyed
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.validation import filled_value
@@ -66,11 +67,31 @@ class _Concern:
 
 
 @dataclass(frozen=True, slots=True)
+class _Form:
+    """What a table is to move to."""
+
+    schema: Schema
+    mirror: Table
+
+    def refuse(self, row: Row) -> None:
+        """Raise KEY_TOO_LONG for a row that can have no place there, or no entry in one of the indexes."""
+        values = tuple(row.get(i) for i in self.mirror.key_column_ids)
+        if None in values:
+            return  # that is found elsewhere
+        where = layout(self.schema, self.mirror)
+        values = where.canonical(values)
+        check_key_length(where.row_key(values), f"a row of {self.mirror.name}")
+        for index in self.mirror.indexes:
+            index_layout(self.schema, self.mirror, index).keys(row, values)
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
-    """The schema that rows are held against, and the tables that are looked at, by id."""
+    """The schema that rows are held against, the tables that are looked at, and what moves to what, by id."""
 
     schema: Schema
     concerns: Mapping[int, _Concern]
+    forms: Mapping[int, _Form] = field(default_factory=dict)
 
     def roots(self) -> list[Table]:
         """Return the roots of the hierarchies in which rows are looked at."""
@@ -80,6 +101,8 @@ class Probe:
 
 def probe_of(old: Schema, new: Schema, steps: Sequence[Step]) -> Probe:
     """Return what the rows of ``old`` are to be held against before ``steps`` make it ``new``."""
+    moves = moving(old, new)
+    forms = {} if moves is None else {moves[0].id: _Form(new, moves[1])}
     new = surveyed(old, new)
     tasks = [_surveyed_as(new, task) for step in steps for task in step.tasks]
     concerns = {element.table_id: _Concern() for element, _ in tasks if element.table_id in old.by_id}
@@ -102,7 +125,7 @@ def probe_of(old: Schema, new: Schema, steps: Sequence[Step]) -> Probe:
         table = schema.by_id[table_id]
         concern.references = list(_into_new_indexes(schema, table, old, built))
         concern.unseen = frozenset(c.id for c in concern.fills) - _seen(table, concern)
-    return Probe(_without_references(schema, concerns), concerns)
+    return Probe(_without_references(schema, concerns), concerns, forms)
 
 
 def _surveyed_as(new: Schema, task: Task[Element]) -> tuple[Element, Work]:
@@ -330,10 +353,20 @@ def _take_in(probe: Probe, batch: RowBatch, survey: Survey, only: Only) -> None:
             for column in concern.gone:
                 if row.row.get(column.id) is not None:
                     survey.figures[table_id].count(f"column {row.table.name}.{column.name}", 1)
+            if (form := probe.forms.get(table_id)) is not None:
+                _take_form(row, form, survey)
             for index in concern.indexes:
                 _take_entry(probe, row, index, survey, only)
             for foreign, index in concern.references:
                 _take_reference(probe, row, foreign, index, survey, only)
+
+
+def _take_form(row: CheckedRow, form: _Form, survey: Survey) -> None:
+    try:
+        form.refuse(row.row)
+    except F1Error as error:
+        text = f"the row cannot move: {error.message}"
+        survey.report.add([Finding(Kind.UNREADABLE, row.table.name, "", Example(row.shown, text))])
 
 
 def _take_entry(probe: Probe, row: CheckedRow, index: Index, survey: Survey, only: Only) -> None:

@@ -28,7 +28,7 @@ from f1server.catalog.tables import constraint_names, has_prefix_access
 from f1server.schemachange.steps.edits import AddTable, Edit, ElementTo, Part, TableTo
 from f1server.schemachange.steps.states import Work
 
-__all__ = ["FORM", "FormMove", "Round", "Version", "is_move", "mirrored", "stages", "surveyed"]
+__all__ = ["FORM", "FormMove", "Round", "Version", "is_move", "mirrored", "moving", "stages", "surveyed"]
 
 FORM = "form of"
 """The kind of element that a form of a moving table is."""
@@ -214,10 +214,10 @@ def _key_to_parent(schema: Schema, of: Table, other: Table) -> ForeignKey | None
 
 def is_move(old: Schema, new: Schema) -> bool:
     """Does a table move on the way from ``old`` to ``new``, forwards or back?"""
-    return _pair(old, new) is not None
+    return moving(old, new) is not None
 
 
-def _pair(old: Schema, new: Schema) -> tuple[Table, Table, bool] | None:
+def moving(old: Schema, new: Schema) -> tuple[Table, Table, bool] | None:
     """Return a moving table as it was and as it will be, and whether it is to move; None if none moves."""
     for table in new.tables:
         if table.mirror_of in old.by_id and table.mirror_of not in new.by_id:
@@ -233,7 +233,7 @@ def stages(old: Schema, new: Schema) -> Iterator[Version | Round]:
 
     Raises F1Error FAILED_PRECONDITION if it is to go back and has lost rows of the form that it had.
     """
-    pair = _pair(old, new)
+    pair = moving(old, new)
     if pair is not None:
         table, mirror, forwards = pair
         yield from _Forwards(old, new, table, mirror).stages() if forwards else _back(old, new, table, mirror)
@@ -363,7 +363,7 @@ def surveyed(old: Schema, new: Schema) -> Schema:
 
     Its new primary key is a unique index there, with the id of the mirror.
     """
-    pair = _pair(old, new)
+    pair = moving(old, new)
     if pair is None:
         return new
     table, mirror, _ = pair

@@ -109,6 +109,27 @@ def test_what_the_rows_allow_has_no_violations_and_exact_figures() -> None:
     assert sorted(work.elements) == [("check R_check", "validate"), ("column R.W", "fill"), ("index R_S_key", "fill")]
 
 
+@pytest.mark.parametrize(("key", "group", "fails"), [(295, 185, True), (230, 230, True), (200, 100, False)])
+def test_a_row_that_cannot_move_is_named(key: int, group: int, fails: bool) -> None:
+    """Its key, or that of an entry in an index that moves with its table, would be too long."""
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("P", {"G": "g" * group})
+        await db.conn.insert("M", [{"Id": "L" * key, "G": "g" * group}, {"Id": "s", "G": "g" * group}])
+        files = {
+            "s.sql": "CREATE TABLE P (G STRING PRIMARY KEY); CREATE TABLE M (Id STRING, G STRING NOT NULL, "
+            "PRIMARY KEY (G, Id)) INTERLEAVE IN PARENT P; CREATE INDEX MG ON M (G)"
+        }
+        plan = await plan_change(db.conn.session, files)
+        assert [group.count for group in plan.violations] == ([1] if fails else [])
+        await refused_iff_violated(db, files, plan)
+        if fails:
+            assert "the row cannot move: the key of" in plan.violations[0].examples[0][1]
+
+    tables = "CREATE TABLE P (G STRING PRIMARY KEY)", "CREATE TABLE M (Id STRING PRIMARY KEY, G STRING NOT NULL)"
+    with_database(body, *tables, "CREATE INDEX MG ON M (G)")
+
+
 def test_the_states_of_each_element_are_told() -> None:
     plan = planned(BASE, "CREATE INDEX ByV ON R (V)", data=False)
     assert [(step.moves, step.at_once) for step in plan.steps] == [
