@@ -112,7 +112,7 @@ def test_nor_if_the_last_moment_to_go_back_passes_before_the_commit() -> None:
                 await asyncio.sleep(0.02)
             return await send(*args)
 
-        committer._way_back, committer._send = note, late  # type: ignore[method-assign]
+        committer._way_back, committer._send = note, late  # type: ignore[method-assign, assignment]
         other = await db.at(1)
         changing = db.env.spawn(other.execute("ALTER TABLE S DROP COLUMN X"))
         mover = await db.at(0)
