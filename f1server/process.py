@@ -75,18 +75,11 @@ class F1Process:
         jobs = JobStore(self.client, clock)
         self._changes = self._make_changes(config, clock, jobs)
         self._keeping: asyncio.Task[None] | None = None
-        self._sql = SqlRunner(
+        self._sql = sql = SqlRunner(
             self.client, self.leases, self._changes, self._store, clock, rng, config.f1server, inline=inline
         )
         committer = Committer(
-            self.client,
-            self.leases,
-            clock,
-            rng,
-            self._sql.evaluators(),
-            self._sql.together,
-            self._store,
-            jobs.way_back,
+            self.client, self.leases, clock, rng, sql.evaluators(), sql.together, self._store, jobs.way_back
         )
         pessimistic = PessimisticTransactions(self.client, committer, self.leases, clock, rng)
         statistics = StatisticsCache(self.client, clock, max_age_ms=config.f1server.statistics_ms)
