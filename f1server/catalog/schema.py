@@ -85,6 +85,11 @@ class Column:
         """Do rows without a value lack its default? Where there may be NULLs, and were before, they do not."""
         return bool(self.default_sql) and (self.not_null or not self.dropping)
 
+    @property
+    def returns(self) -> bool:
+        """Are its values still wanted though no server uses them any more, should the change be taken back?"""
+        return self.dropping and self.state is ElementState.DELETE_ONLY
+
     def name_in(self, version: int) -> str:
         """Return the name that it had in an older version of the schema."""
         return next((name for name, until in self.former_names if version < until), self.name)

@@ -101,7 +101,9 @@ def tracked_ids(table: Table) -> tuple[int, ...]:
         found = tuple(
             c.id
             for c in table.columns
-            if not c.untracked and c.id not in table.key_column_ids and c.state >= ElementState.WRITE_ONLY
+            if not c.untracked
+            and c.id not in table.key_column_ids
+            and (c.state >= ElementState.WRITE_ONLY or c.returns)
         )
         kept["_tracked"] = found
     return found

@@ -262,7 +262,7 @@ class Images:
         return target
 
     def _stays(self, column: Column) -> bool:
-        return column.state >= ElementState.WRITE_ONLY or (self._carries and returns(column))
+        return column.state >= ElementState.WRITE_ONLY or (self._carries and column.returns)
 
     def _cascade(self, image: Image) -> None:
         cascading = layout(self._schema, image.table).cascading
@@ -270,11 +270,6 @@ class Images:
             for below in self.between(image.key, tuples.successor(image.key)):
                 if below.table.id in cascading and below.now is not None:
                     self._delete(below)
-
-
-def returns(column: Column) -> bool:
-    """Tell whether a column is being dropped, and its values are still wanted should the change be taken back."""
-    return column.dropping and column.state is ElementState.DELETE_ONLY
 
 
 def storage_write(image: Image) -> Write:

@@ -21,7 +21,7 @@ from f1server.catalog.types import hidden_key
 from f1server.rows.coerce import coerce_row
 from f1server.rows.columns import RowWrites, plan_rows
 from f1server.rows.defaults import Evaluate, fill_defaults
-from f1server.rows.images import Effect, returns
+from f1server.rows.images import Effect
 from f1server.rows.layout import layout, of_schema
 from f1server.rows.planner import CheckEvaluator, Needs, Plan, WritePlanner
 from f1server.rows.single import single_write
@@ -444,7 +444,7 @@ def _with_returning(schema: Schema) -> Mapping[str, frozenset[int]]:
     """Return the columns of the keys of tables with columns that are being dropped and may come back, by name."""
 
     def find() -> Mapping[str, frozenset[int]]:
-        tables = (table for table in schema.tables if any(map(returns, table.columns)))
+        tables = (table for table in schema.tables if any(c.returns for c in table.columns))
         return {table.name.lower(): frozenset(table.key_column_ids) for table in tables}
 
     return of_schema(schema, ("returning",), find)

@@ -80,6 +80,7 @@ def test_values_stay_with_rows_whose_keys_change_while_a_drop_fails(column: str,
             (ROWS, ROWS, sum(range(ROWS)), moved)
         ]
         assert await db.rows("SELECT count(*) FROM S WHERE X = Id") == [(ROWS,)]
+        assert await _told_by_the_history(db) == await db.rows("SELECT Id, G, X FROM S ORDER BY Id")
 
     with_database(body, f"CREATE TABLE S (Id INT64, G INT64, {column}, PRIMARY KEY (Id, G))")
 
@@ -124,6 +125,24 @@ def test_nor_if_the_last_moment_to_go_back_passes_before_the_commit() -> None:
         await _is_clean(db)
 
     with_database(body, "CREATE TABLE S (Id INT64, G INT64, X INT64, PRIMARY KEY (Id, G))")
+
+
+async def _told_by_the_history(db: Database) -> list[tuple[Any, ...]]:
+    """Make all that the change history says, in its order; return the rows."""
+    rows: dict[Any, dict[str, Any]] = {}
+    batches, until = [], 0
+    while True:
+        some, until = await db.conn.read_changes("S", after_ts=until)
+        batches += some
+        if not some:
+            break
+    for batch in sorted(batches, key=lambda b: b.commit_ts):
+        for change in sorted(batch.changes, key=lambda c: c.kind != "DELETE"):
+            if change.kind == "DELETE":
+                del rows[change.key]
+            else:
+                rows.setdefault(change.key, {}).update(change.after)
+    return sorted((*key, row.get("X")) for key, row in rows.items())
 
 
 async def _is_clean(db: Database) -> None:
