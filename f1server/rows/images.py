@@ -1,7 +1,7 @@
 """Rows while a transaction changes them: the image before, the image now, and how writes lead from one to the other."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -154,10 +154,10 @@ def _is_null(table: Table, column: Column) -> F1Error:
 class Images:
     """All rows that a transaction touches, and the writes that it makes on them, one after the other."""
 
-    def __init__(self, schema: Schema, *, carries: bool = False) -> None:
-        """``carries``: a row with a new key takes along values of columns that are being dropped and may come back."""
+    def __init__(self, schema: Schema, kept: Collection[int] = ()) -> None:
+        """``kept``: columns whose values a row with a new key takes along though they are being dropped."""
         self._schema = schema
-        self._carries = carries
+        self._kept = kept
         self._images: dict[bytes, Image] = {}
         self._keys: list[bytes] | None = None  # in order, once somebody has asked
         self.unfilled_ts = 0
@@ -262,7 +262,7 @@ class Images:
         return target
 
     def _stays(self, column: Column) -> bool:
-        return column.state >= ElementState.WRITE_ONLY or (self._carries and column.returns)
+        return column.state >= ElementState.WRITE_ONLY or (column.returns and column.id in self._kept)
 
     def _cascade(self, image: Image) -> None:
         cascading = layout(self._schema, image.table).cascading

@@ -10,7 +10,7 @@ checks. Writes act in the order in which they were made; conditions between rows
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -73,9 +73,9 @@ class WritePlanner:
         *,
         check_evaluator: CheckEvaluator | None = None,
         new_rows: Callable[[int], None] = lambda size: None,
-        carries: bool = False,
+        kept: Collection[int] = (),
     ) -> None:
-        """Take the writes, with their defaults filled in (:func:`fill_defaults`); ``carries`` is for :class:`Images`.
+        """Take the writes, with their defaults filled in (:func:`fill_defaults`); ``kept`` is for :class:`Images`.
 
         ``new_rows`` is told for each row of a transaction that only inserts how many bytes all until then come to, at
         least; it may refuse them before anything is read.
@@ -96,7 +96,7 @@ class WritePlanner:
         self._ranges: dict[Range, Rows] = {}
         self._first = self._first_needs()
         self._images: Images | None = None
-        self._carries = carries
+        self._kept = kept
         self._effects: list[Effect] = []
         self._changed: list[Image] = []
         self._entries = Entries(schema)
@@ -210,7 +210,7 @@ class WritePlanner:
         """
         if self._images is None:
             check(not self._missing(self._first).rows, "the planner was asked before it was given the rows")
-            images = Images(self._schema, carries=self._carries)
+            images = Images(self._schema, self._kept)
             for prepared in self._prepared:
                 images.load(prepared.table, prepared.key_values, prepared.key, self._rows[prepared.key])
                 if prepared.moved_to is not None:

@@ -71,9 +71,9 @@ class Evaluators:
     checks: Callable[[Schema], CheckEvaluator]
 
 
-WayBack = Callable[[str], Awaitable[Precondition | None]]
-"""Returns what a commit has to expect, so that the change of a database's schema may be taken back when it commits;
-None if it may not be any more."""
+WayBack = Callable[[str], Awaitable[tuple[Collection[int], Precondition]]]
+"""Returns the columns that a change of a database's schema may not lose, and what a commit has to expect, so that it is
+still so when it commits."""
 
 
 class Committer:
@@ -327,10 +327,10 @@ class Committer:
         planner = await aside(len(filled), lambda: self._planner(leased.schema, filled))
         return await foresee(planner, self._together, leased, request.read_set, request.read_ts, request.unique)
 
-    def _planner(self, schema: Schema, filled: Sequence[LogicalWrite], *, carries: bool = False) -> WritePlanner:
+    def _planner(self, schema: Schema, filled: Sequence[LogicalWrite], kept: Collection[int] = ()) -> WritePlanner:
         refuse_moved(schema, filled)
         checks = self._evaluators.checks(schema)
-        return WritePlanner(schema, filled, check_evaluator=checks, new_rows=_check_size, carries=carries)
+        return WritePlanner(schema, filled, check_evaluator=checks, new_rows=_check_size, kept=kept)
 
     async def work(
         self,
@@ -344,10 +344,12 @@ class Committer:
     ) -> Committed:
         """Lock, validate, plan and commit in the storage transaction ``tx``, which pessimistic ones bring with them."""
         schema, rows = leased.schema, len(filled)
-        back = await self._way_back(schema.database) if gives_other_keys(schema, filled) else None
-        if back is not None:
-            tx.expect(back)
-        planner = await aside(rows, lambda: self._planner(schema, filled, carries=back is not None))
+        kept: Collection[int] = ()
+        if gives_other_keys(schema, filled):
+            kept, still_so = await self._way_back(schema.database)
+            if kept:
+                tx.expect(still_so)
+        planner = await aside(rows, lambda: self._planner(schema, filled, kept))
         seen: dict[bytes, Version | None] = {}
         wanted = await aside(rows, planner.needs)
         await self._read(tx, planner, wanted, {entry.key for entry in read_set}, seen, timeout_s)

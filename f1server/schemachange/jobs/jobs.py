@@ -20,6 +20,8 @@ import msgspec
 from f1common.clock import Clock
 from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
+from f1server.catalog.codec import decode_schema
+from f1server.catalog.schema import ElementState
 from f1server.catalog.store import SYSTEM_TABLE, StorageClient
 from spanstore.client import ExpectVersion, KeyRange, Version, Write
 from spanstore.client.values import Precondition
@@ -211,15 +213,20 @@ class JobStore:
         """Return the change of a database that has not ended, if there is one."""
         return _row_of((await self._client.read([job_key(database)])).versions[0])
 
-    async def way_back(self, database: str) -> Precondition | None:
-        """Return what holds as long as nothing is removed for the change that runs; None if it is not so any more.
+    async def way_back(self, database: str) -> tuple[frozenset[int], Precondition]:
+        """Return the columns whose values the change that runs may not lose, and what holds as long as that is so.
 
-        It may fail to hold for other reasons. Raises ABORTED if no change runs.
+        Those that were there before it, until it begins to remove data. What is expected may fail to hold for other
+        reasons. Raises ABORTED if no change runs.
         """
         row = await self.running(database)
         if row is None:
             raise F1Error(Code.ABORTED, "the change of the schema has ended meanwhile; run it again")
-        return None if row.job.no_return else row.unchanged
+        kept = frozenset[int]()
+        if not row.job.no_return:
+            tables = decode_schema(row.job.base, 0).tables
+            kept = frozenset(c.id for t in tables for c in t.columns if c.state is ElementState.PUBLIC)
+        return kept, row.unchanged
 
     async def all_running(self) -> list[JobRow]:
         """Return the changes of all databases that have not ended."""

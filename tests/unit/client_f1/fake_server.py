@@ -196,7 +196,9 @@ class FakeServer:
             ddl="CREATE TABLE Account (...);", version=self.store.schema_version, schema=self.store.schema
         )
 
-    def do_schema_jobs(self, _: pb.SchemaJobs) -> pb.SchemaJobsReply:
+    def do_schema_jobs(self, asked: pb.SchemaJobs) -> pb.SchemaJobsReply:
+        if asked.order == pb.SchemaJobs.FOLLOW:
+            raise F1Error(Code.NOT_FOUND, "no schema change has this name")
         return pb.SchemaJobsReply(jobs=self.jobs)
 
     def do_plan_schema(self, _: pb.PlanSchema) -> pb.PlanSchemaReply:
