@@ -7,12 +7,16 @@ of their locks, their preconditions hold. Each of them has its own locks until t
 record, and the same answer to any repetition as if it had come alone. Of all others nothing is done, and nothing is
 said but that they are left out: their clients send them alone, and hear the reason then.
 
+Bundles of several clients go together as well: while one entry of bundles is on its way through the log, the next ones
+wait until it is chosen, for a few milliseconds at most, and are one entry then. So the leader and its followers write,
+sync and acknowledge entries that are the fewer and the greater the more there is to do, and one bundle by itself waits
+for nothing.
+
 One timestamp for several transactions orders them no worse than one after the other: what one of them writes no other
 one reads, tests or writes, for their locks would clash. Readers see all of them or none.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from f1common.clock import Now
 from f1common.errors import F1Error
@@ -21,7 +25,8 @@ from spanstore.group import storage
 from spanstore.group.config import GroupConfig
 from spanstore.group.flights import Flights
 from spanstore.group.lock_queue import LockQueue
-from spanstore.group.requests import Commit, TxnWork
+from spanstore.group.outbox import Outbox, Ticket
+from spanstore.group.requests import Bundle, BundleReply, Commit, Request, TxnWork
 from spanstore.group.state import ReplicatedState
 from spanstore.group.validation import validate_work
 from spanstore.mvcc.safetime import LeaderSafeTime
@@ -31,19 +36,16 @@ from spanstore.txn import outcomes
 from spanstore.txn.commands import BundleCmd, Bundled
 from spanstore.txn.locks import Priority
 
-__all__ = ["Bound", "Bundling"]
+__all__ = ["Bundling"]
 
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What is to be logged of a bundle, and the positions of the transactions that are not in it."""
-
-    command: BundleCmd
-    left_out: tuple[int, ...]
+_LONGEST_US = 10_000
+"""How long a bundle waits for another to be chosen."""
+_MOST_COMMITS = 256
+"""Of one entry of the log, but for a bundle that has more by itself."""
 
 
 class Bundling:
-    """Which transactions of a bundle a leader takes, under one term."""
+    """Which transactions of bundles a leader takes, and when, under one term."""
 
     def __init__(
         self,
@@ -54,7 +56,11 @@ class Bundling:
         undecided: LeaderSafeTime,
         waiting: LockQueue,
         flights: Flights,
+        out: Outbox,
+        admit: Callable[[Request], None],
+        log: Callable[[BundleCmd], int],
     ) -> None:
+        """``admit`` refuses what may not be worked on; ``log`` proposes a command, and returns its index."""
         self._group = state.group
         self._replica = replica
         self._state = state
@@ -64,33 +70,103 @@ class Bundling:
         self._waiting = waiting
         self._locks = waiting.locks
         self._flights = flights
+        self._out = out
+        self._admit = admit
+        self._log = log
+        self._gathered: list[tuple[Ticket, Bundle]] = []
+        self._give_up_us = 0
+        """Until when those wait for what is on its way."""
+        self._last_index = 0
 
-    def bind(self, works: Sequence[TxnWork], reader: Reader, now: Now) -> Bound | None:
-        """Take the locks of those that can go, and stamp them; None if none of them can: nothing was done then."""
-        took: list[TxnWork] = []
-        commits: list[Bundled] = []
-        left_out: list[int] = []
-        for position, work in enumerate(works):
-            bundled = self._take(work, reader, now)
-            if bundled is None:
-                left_out.append(position)
+    # ------------------------------------------------------------------ when
+
+    def take_in(self, ticket: Ticket, bundle: Bundle, now: Now) -> None:
+        """Take in a bundle; it is logged at the end of this turn, or of one that follows soon."""
+        if not self._gathered:
+            self._give_up_us = now.boot_us + _LONGEST_US
+        self._gathered.append((ticket, bundle))
+
+    def end_turn(self, reader: Reader, now: Now) -> None:
+        """Log what has been taken in, unless it is better to wait for what is on its way."""
+        if self._replica.chosen_index < self._last_index and now.boot_us < self._give_up_us:
+            return
+        gathered, self._gathered = self._gathered, []
+        while gathered:
+            commits = number = 0
+            while number < len(gathered) and (not number or commits < _MOST_COMMITS):
+                commits += len(gathered[number][1].works)
+                number += 1
+            self._log_together(gathered[:number], reader, now)
+            del gathered[:number]
+
+    def due_us(self) -> int | None:
+        """Return until when bundles wait, in boot time; None: none does."""
+        return self._give_up_us if self._gathered else None
+
+    def take_waiting(self) -> list[Ticket]:
+        """Return those of whom nothing was done, and forget them."""
+        gathered, self._gathered = self._gathered, []
+        return [ticket for ticket, _ in gathered]
+
+    # ------------------------------------------------------------------ which
+
+    def _log_together(self, gathered: Sequence[tuple[Ticket, Bundle]], reader: Reader, now: Now) -> None:
+        tickets: list[Ticket] = []
+        bundles: list[Bundle] = []
+        for ticket, bundle in gathered:
+            try:
+                self._admit(bundle)  # a range may be given up since it came
+            except F1Error as error:
+                self._out.send(ticket.reply, error)
             else:
-                took.append(work)
-                commits.append(bundled)
-        ts = self._stamp(took, now) if took else 0
+                tickets.append(ticket)
+                bundles.append(bundle)
+        command, left_out = self._bind(bundles, reader, now)
+        if command is None:
+            for ticket, positions in zip(tickets, left_out, strict=True):
+                self._out.send(ticket.reply, BundleReply(0, positions))
+            return
+        self._last_index = self._log(command)
+        self._flights.begin(self._last_index, command, tickets, left_out)
+
+    def _bind(
+        self, bundles: Sequence[Bundle], reader: Reader, now: Now
+    ) -> tuple[BundleCmd | None, tuple[tuple[int, ...], ...]]:
+        """Take the locks of those that can go, and stamp them.
+
+        Returns what is to be logged, and of each bundle the positions of the transactions that are not in it; None if
+        none of them can go: nothing was done then.
+        """
+        took: dict[bytes, TxnWork] = {}
+        commits: list[Bundled] = []
+        left_out: list[list[int]] = [[] for _ in bundles]
+        for bundle, positions in zip(bundles, left_out, strict=True):
+            for position, work in enumerate(bundle.works):
+                # Of one that was sent twice one goes.
+                bundled = None if work.txn.unique in took else self._take(work, reader, now)
+                if bundled is None:
+                    positions.append(position)
+                else:
+                    took[work.txn.unique] = work
+                    commits.append(bundled)
+        ts = self._stamp(list(took.values()), now) if took else 0
         for one in commits:
             if ts:
                 self._locks.mark_prepared(one.txn.unique)
                 self._undecided.begin(one.txn.unique, ts)
             else:
                 self._give_up(one.txn.unique)
-        return Bound(BundleCmd(ts, tuple(commits)), tuple(left_out)) if ts else None
+        if not ts:
+            return None, tuple(tuple(range(len(bundle.works))) for bundle in bundles)
+        return BundleCmd(ts, tuple(commits)), tuple(map(tuple, left_out))
 
     def _take(self, work: TxnWork, reader: Reader, now: Now) -> Bundled | None:
         """Take the locks of a transaction that can be logged at once, and return what is; None: nothing was done."""
         unique = work.txn.unique
         if not self._is_new(work, reader, now):
             return None
+        if work.above > now.tt.latest or work.fence(self._config.outcome_keep_us) <= now.tt.latest:
+            return None  # the others have no need to wait for its time, nor to fail with it
         if not self._locks.acquire_free(unique, Priority(work.priority_ts, unique), work.wanted()):
             return None
         try:

@@ -21,8 +21,8 @@ class Flight:
     tickets: list[Ticket]
     then: list[Ticket] = field(default_factory=list)
     answered: bool = False
-    left_out: tuple[int, ...] = ()
-    """Of a bundle: positions of the works that are not in the command."""
+    left_out: tuple[tuple[int, ...], ...] = ()
+    """Of bundles, one for each ticket: positions of the works that are not in the command."""
 
     def txns(self) -> list[TxnRef]:
         """Return whose command it is."""
@@ -38,7 +38,9 @@ class Flights:
         self._flights: dict[int, Flight] = {}
         self._busy: dict[bytes, int] = {}
 
-    def begin(self, index: int, command: TxnCommand, tickets: list[Ticket], left_out: tuple[int, ...] = ()) -> None:
+    def begin(
+        self, index: int, command: TxnCommand, tickets: list[Ticket], left_out: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
         """``command`` was proposed as the entry ``index``."""
         flight = self._flights[index] = Flight(command, tickets, left_out=left_out)
         for txn in flight.txns():
@@ -67,13 +69,13 @@ class Flights:
         if flight is None:
             return
         flight.answered = True
-        for ticket in flight.tickets:
+        for number, ticket in enumerate(flight.tickets):
             match flight.command:
                 case CommitCmd(ts=ts):
                     if isinstance(ticket.request, Commit):
                         self._out.send_after(ticket.reply, CommitReply(ts), ts)
                 case BundleCmd(ts=ts):
-                    self._out.send_after(ticket.reply, BundleReply(ts, flight.left_out), ts)
+                    self._out.send_after(ticket.reply, BundleReply(ts, flight.left_out[number]), ts)
                 case PrepareCmd(prepare_ts=prepare_ts):
                     self._out.send(ticket.reply, PrepareReply(prepare_ts))
                 case AbortCmd(txn=txn):

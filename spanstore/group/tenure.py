@@ -32,7 +32,6 @@ from spanstore.group.outbox import Outbox, Ticket
 from spanstore.group.prepared import PreparedSince
 from spanstore.group.requests import (
     Bundle,
-    BundleReply,
     ChangeMembers,
     Collect,
     CollectReply,
@@ -106,15 +105,17 @@ class Tenure:
         self._config = config
         self._versions = versions
         self._out = outbox
-        self._waiting = LockQueue(outbox, config.max_parked, self._go, self._may_kill)
+        self._waiting = waiting = LockQueue(outbox, config.max_parked, self._go, self._may_kill)
         self._locks = self._waiting.locks
-        self._oracle = TimestampOracle()
-        self._flights = Flights(outbox)
+        self._oracle = oracle = TimestampOracle()
+        self._flights = flights = Flights(outbox)
         self._moves = Moves(self, state, config, outbox, term)
         self._again: list[Ticket] = []
         self._inherited_ts = 0
-        self._undecided = LeaderSafeTime()
-        self._bundling = Bundling(replica, state, config, self._oracle, self._undecided, self._waiting, self._flights)
+        self._undecided = undecided = LeaderSafeTime()
+        self._bundling = Bundling(
+            replica, state, config, oracle, undecided, waiting, flights, outbox, self._moves.admit, self._log
+        )
         self._room = Room(config.turn_max_bytes)
         self._reads = LeaderReads(
             term=term,
@@ -152,7 +153,8 @@ class Tenure:
         self._flights.close(unknown)
         self._moves.close(unknown)
         parked = self._waiting.all_parked()
-        for ticket in [t for p in parked for t in p.replies] + self._reads.take_waiting() + self._again:
+        waiting = self._reads.take_waiting() + self._bundling.take_waiting()
+        for ticket in [t for p in parked for t in p.replies] + waiting + self._again:
             self._out.send(ticket.reply, error)
 
     def begin_turn(self, reader: Reader, now: Now) -> None:
@@ -175,6 +177,10 @@ class Tenure:
                 if not self._overtaken(parked):
                     self._stamp(parked)
         self._reads.go_on(self.handle)
+
+    def end_turn(self) -> None:
+        """All that came in this turn was taken in, and the log is about to be written."""
+        self._bundling.end_turn(self._reader, self._now)
 
     def look(self, reader: Reader, now: Now) -> None:
         """Answer what comes from another view, in the middle of a turn."""
@@ -242,7 +248,8 @@ class Tenure:
                 case Commit():
                     self._commit(ticket, ticket.request)
                 case Bundle():
-                    self._bundle(ticket, ticket.request)
+                    self._versions.check(BundleCmd, self._replica.configuration)
+                    self._bundling.take_in(ticket, ticket.request, self._now)
                 case Prepare():
                     self._prepare(ticket, ticket.request)
                 case Decide():
@@ -483,16 +490,8 @@ class Tenure:
         self._undecided.begin(parked.txn, ts)
         self._propose(command, parked.replies)
 
-    def _bundle(self, ticket: Ticket, request: Bundle) -> None:
-        self._versions.check(BundleCmd, self._replica.configuration)
-        bound = self._bundling.bind(request.works, self._reader, self._now)
-        if bound is None:
-            self._out.send(ticket.reply, BundleReply(0, tuple(range(len(request.works)))))
-        else:
-            self._propose(bound.command, [ticket], bound.left_out)
-
-    def _propose(self, command: TxnCommand, tickets: list[Ticket], left_out: tuple[int, ...] = ()) -> None:
-        self._flights.begin(self._log(command), command, tickets, left_out)
+    def _propose(self, command: TxnCommand, tickets: list[Ticket]) -> None:
+        self._flights.begin(self._log(command), command, tickets)
 
     def _log(self, command: Command) -> int:
         self._versions.check(type(command), self._replica.configuration)
@@ -552,8 +551,9 @@ class Tenure:
         return self._releases[0][0] if self._releases else None
 
     def ask_again_us(self) -> int | None:
-        """Return when to look again at requests that were refused their locks, in boot time."""
-        return self._waiting.ask_again_us()
+        """Return when to look again at requests that were refused their locks, or wait for others, in boot time."""
+        due = self._waiting.ask_again_us(), self._bundling.due_us()
+        return min((then for then in due if then is not None), default=None)
 
     def waits_for_ceiling(self) -> bool:
         """Tell whether a commit or a read waits for a higher ceiling or another commit, or a range for its end."""

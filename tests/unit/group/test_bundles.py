@@ -1,8 +1,9 @@
 """Commits that come together are logged together, and each of them is what it would have been alone."""
 
 import pytest
+from msgspec.structs import replace
 
-from f1common.errors import Code
+from f1common.errors import Code, F1Error
 from spanstore.group.requests import Answer, Bundle, BundleReply, Commit, Outcome, Read, ReadReply, Release
 from spanstore.mvcc.placeholders import fill
 from spanstore.testing.replicas import EPOCH, MS, Asked, Replicas
@@ -194,16 +195,85 @@ def test_if_none_can_go_nothing_is_logged() -> None:
         assert bound(answer) == (0, (0, 1)) and not bundles_in_log(world, "a")
 
 
-def test_one_that_is_fenced_keeps_none_of_them_locked() -> None:
+def test_one_that_is_fenced_stands_in_nobodys_way() -> None:
     with group() as world:
         late = commit(ref("t2"), {b"l": b"2"}, deadline=EPOCH)
         world.run(10 * MS)
-        assert bound(world.get("a", bundle(commit(ref("t1"), {b"k": b"1"}), late))) == (0, (0, 1))
+        ts, left_out = bound(world.get("a", bundle(commit(ref("t1"), {b"k": b"1"}), late)))
+        assert ts and left_out == (1,)
         assert code(world.get("a", late)) is Code.FENCED
         assert committed(world.get("a", commit(ref("t3"), {b"k": b"3", b"l": b"3"})))
 
 
-def test_a_repeated_bundle_waits_for_nothing_and_its_commits_are_found_done() -> None:
+def test_one_that_is_for_later_is_waited_for_by_nobody() -> None:
+    with group() as world:
+        works = commit(ref("t1"), {b"k": b"1"}), commit(ref("t2"), {b"l": b"2"})
+        later = Commit(replace(works[1].work, above=EPOCH + 500 * MS))
+        ts, left_out = bound(world.get("a", bundle(works[0], later)))
+        assert EPOCH < ts < EPOCH + 500 * MS and left_out == (1,)
+        assert committed(world.get("a", later)) > EPOCH + 500 * MS
+
+
+def test_bundles_that_come_while_one_is_on_its_way_are_one_entry() -> None:
+    with group() as world:
+        put(world, "a", "t0", {b"m": b"0"})
+        world.isolate("a")
+        first = world.ask("a", bundle(commit(ref("t1"), {b"k": b"1"}), commit(ref("t2"), {b"l": b"2"})))
+        world.turn("a")
+        second = world.ask("a", bundle(commit(ref("t3"), {b"k": b"3"}), commit(ref("t4"), {b"n": b"4"})))
+        world.turn("a")
+        third = world.ask(
+            "a",
+            bundle(
+                commit(ref("t4"), {b"n": b"4"}),  # sent again while it waits
+                commit(ref("t5"), {b"o": b"5"}),
+                commit(ref("t6"), {b"m": b"6"}, tests=[ExpectAbsent(b"m")]),
+            ),
+        )
+        world.turn("a")
+        assert not second.done and len(bundles_in_log(world, "a")) == 0
+        world.heal()
+        world.until(lambda: first.done and second.done and third.done)
+        assert bound(first.answer)[1] == ()
+        # Whoever is in the way of the first one, and whoever has failed or was sent twice, is left out of its own.
+        assert bound(second.answer)[1] == (0,) and bound(third.answer)[1] == (0, 2)
+        assert second.of(BundleReply).ts == third.of(BundleReply).ts > first.of(BundleReply).ts
+        world.run(5 * MS)
+        assert [len(command.commits) for command in bundles_in_log(world, "a")] == [2, 2]
+        assert committed(world.get("a", commit(ref("t4"), {b"n": b"4"}))) == second.of(BundleReply).ts
+
+
+def test_they_do_not_wait_for_long() -> None:
+    with group() as world:
+        world.isolate("a")
+        world.ask("a", bundle(commit(ref("t1"), {b"k": b"1"})))
+        world.turn("a")
+        second = world.ask("a", bundle(commit(ref("t2"), {b"l": b"2"})))
+        world.turn("a")
+        before = world.members["a"].live.replica.last_index
+        world.run(12 * MS)
+        assert world.members["a"].live.replica.last_index == before + 1
+        world.heal()
+        world.until(lambda: second.done)
+        assert second.of(BundleReply).ts
+
+
+def test_of_those_who_wait_at_the_end_of_a_term_nothing_was_done() -> None:
+    with group() as world:
+        world.isolate("a")
+        first = world.ask("a", bundle(commit(ref("t1"), {b"k": b"1"})))
+        world.turn("a")
+        second = world.ask("a", bundle(commit(ref("t2"), {b"l": b"2"})))
+        world.turn("a")
+        tenure = world.members["a"].live._tenure
+        assert tenure is not None
+        tenure.close(F1Error(Code.NOT_LEADER, "another one leads"))
+        world.turn("a")
+        assert isinstance(first.answer, F1Error) and first.answer.ambiguous
+        assert isinstance(second.answer, F1Error) and not second.answer.ambiguous
+
+
+def test_a_repeated_bundle_waits_for_little_and_its_commits_are_found_done() -> None:
     with group() as world:
         works = (commit(ref("t1"), {b"k": b"1"}), commit(ref("t2"), {b"l": b"2"}))
         world.isolate("a")
@@ -212,7 +282,7 @@ def test_a_repeated_bundle_waits_for_nothing_and_its_commits_are_found_done() ->
         again = world.ask("a", bundle(*works))
         alone = world.ask("a", works[0])
         world.turn("a")
-        world.turn("a")
+        world.run(11 * MS)
         assert again.of(BundleReply) == BundleReply(0, (0, 1)) and not first.done and not alone.done
         world.heal()
         world.until(lambda: first.done and alone.done)
