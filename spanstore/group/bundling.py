@@ -86,8 +86,14 @@ class Bundling:
             self._give_up_us = now.boot_us + _LONGEST_US
         self._gathered.append((ticket, bundle))
 
-    def end_turn(self, reader: Reader, now: Now) -> None:
-        """Log what has been taken in, unless it is better to wait for what is on its way."""
+    def end_turn(self, reader: Reader, now: Now, refusal: F1Error | None) -> None:
+        """Log what has been taken in, unless it is better to wait for what is on its way.
+
+        ``refusal``: why nothing can be logged. Then nobody waits: the lease may not come back.
+        """
+        if refusal is not None:
+            for ticket in self.take_waiting():
+                self._out.send(ticket.reply, refusal)
         if self._replica.chosen_index < self._last_index and now.boot_us < self._give_up_us:
             return
         gathered, self._gathered = self._gathered, []

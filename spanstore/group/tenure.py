@@ -178,9 +178,9 @@ class Tenure:
                     self._stamp(parked)
         self._reads.go_on(self.handle)
 
-    def end_turn(self) -> None:
-        """All that came in this turn was taken in, and the log is about to be written."""
-        self._bundling.end_turn(self._reader, self._now)
+    def end_turn(self, refusal: F1Error | None) -> None:
+        """All that came in this turn was taken in, and the log is about to be written. ``refusal``: it cannot be."""
+        self._bundling.end_turn(self._reader, self._now, refusal)
 
     def look(self, reader: Reader, now: Now) -> None:
         """Answer what comes from another view, in the middle of a turn."""

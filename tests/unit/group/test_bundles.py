@@ -273,6 +273,20 @@ def test_of_those_who_wait_at_the_end_of_a_term_nothing_was_done() -> None:
         assert isinstance(second.answer, F1Error) and not second.answer.ambiguous
 
 
+def test_nobody_waits_for_a_leader_that_is_leaving() -> None:
+    with group() as world:
+        world.isolate("a")
+        world.ask("a", bundle(commit(ref("t1"), {b"k": b"1"})))
+        world.turn("a")
+        second = world.ask("a", bundle(commit(ref("t2"), {b"l": b"2"})))
+        world.turn("a")
+        live = world.members["a"].live
+        assert live is not None
+        live.hand_over()  # nobody has the whole log: it serves nothing until somebody does
+        world.turn("a")
+        assert isinstance(second.answer, F1Error) and second.answer.code is Code.NOT_LEADER
+
+
 def test_a_repeated_bundle_waits_for_little_and_its_commits_are_found_done() -> None:
     with group() as world:
         works = (commit(ref("t1"), {b"k": b"1"}), commit(ref("t2"), {b"l": b"2"}))
