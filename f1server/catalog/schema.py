@@ -78,7 +78,7 @@ class Column:
     former_names: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     """The names that it had before, oldest first, each with the version of the schema that took it away."""
     dropping: bool = field(default=False, compare=False)
-    """It was public and is on its way out, or on its way back."""
+    """It was public before the change that drops it, and is on its way out, or on its way back."""
 
     @property
     def fills(self) -> bool:

@@ -478,7 +478,8 @@ class SchemaChanges:
             if schema.version != planned_under.version:
                 raise Outdated
             now_us = self._clock.sample().tt.latest
-            return readable_from(schema, advance(schema, step.edits), now_us)
+            back = planned.state is JobState.UNDOING
+            return readable_from(schema, advance(schema, step.edits, back=back), now_us)
 
         async def fence(_: Schema, __: Schema) -> tuple[Sequence[Write], Sequence[Precondition]]:
             return (), (await owner.fence(planned),)

@@ -169,13 +169,13 @@ Edit = (
 )
 
 
-def advance(schema: Schema, edits: tuple[Edit, ...]) -> Schema:
-    """Return the schema after some edits, with the next version number.
+def advance(schema: Schema, edits: tuple[Edit, ...], *, back: bool = False) -> Schema:
+    """Return the schema after some edits, with the next version number; ``back``: they take a change back.
 
     Raises F1Error ABORTED if what they change was changed by somebody else since they were planned.
     """
     for edit in edits:
-        schema = _apply(schema, edit)
+        schema = _apply(schema, edit, back)
     # A name that is in use again says nothing about a table of long ago, also once its table is called otherwise.
     dropped = tuple(name for name in schema.dropped if name not in schema.by_name)
     return replace(schema, version=schema.version + 1, commit_ts=0, elements_since=0, dropped=dropped)
@@ -185,7 +185,7 @@ def _remembered(dropped: tuple[str, ...], name: str) -> tuple[str, ...]:
     return (*(other for other in dropped if other != name.lower()), name.lower())[-MOST_DROPPED:]
 
 
-def _apply(schema: Schema, edit: Edit) -> Schema:
+def _apply(schema: Schema, edit: Edit, back: bool) -> Schema:
     match edit:
         case AddTable(table):
             return _put(schema, table)
@@ -223,10 +223,10 @@ def _apply(schema: Schema, edit: Edit) -> Schema:
         case SetProtos(files, descriptor_set):
             return replace(schema, proto_files=files, descriptor_set=descriptor_set)
         case _:
-            return _put(schema, _edit_element(schema, edit))
+            return _put(schema, _edit_element(schema, edit, back))
 
 
-def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> Table:
+def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo, back: bool) -> Table:
     match edit:
         case ElementTo(part, table_id, element_id, name, state):
             table = _require(schema, table_id, name)
@@ -235,7 +235,7 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
                 table = _covered(table, element_id, ())
             moved = replace(current, state=state)
             if isinstance(current, Column):
-                moved = replace(moved, dropping=_is_dropping(current, state))
+                moved = replace(moved, dropping=_is_dropping(current, state, back))
             return _replaced(table, part, moved)
         case EditElement(part, table_id, before, after):
             table = _require(schema, table_id, after.name)
@@ -251,8 +251,10 @@ def _edit_element(schema: Schema, edit: ElementTo | EditElement | NotNullTo) -> 
             return _replaced(table, Part.COLUMN, replace(column, not_null=not_null, not_null_state=kept))
 
 
-def _is_dropping(column: Column, after: ElementState) -> bool:
-    return after is not ElementState.PUBLIC and (column.dropping or column.state is ElementState.PUBLIC)
+def _is_dropping(column: Column, after: ElementState, back: bool) -> bool:
+    """Tell whether a column is being dropped; one that its change has brought, and takes back, had no values before."""
+    leaves = column.state is ElementState.PUBLIC and not back
+    return after is not ElementState.PUBLIC and (column.dropping or leaves)
 
 
 def _covered(table: Table, column_id: int, locks: tuple[int, ...]) -> Table:
