@@ -13,6 +13,7 @@ Statements about roles do not wait for a job that runs (:mod:`f1server.schemacha
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -331,15 +332,13 @@ class SchemaChanges:
 
     async def keep(self) -> None:
         """Carry on what servers that are gone have left, until cancelled; see that schemas have their copies."""
-        rounds = 0
-        while True:
+        for rounds in itertools.count():
             await self._sleep(_KEEPER_S)
-            try:
+            try:  # whatever fails in a round, the next one does the rest
                 if not rounds % _REPLICATE_ROUNDS and (made := await self._store.replicate()):
                     LOG.info("the schemas of %s have copies now", ", ".join(made))
-                if not rounds % _REMOVAL_ROUNDS:
+                if rounds % _REMOVAL_ROUNDS == 1:
                     await self._removals.go_on()
-                rounds += 1
                 for row in await self._jobs.all_running():
                     if (row.job.database, row.job.number) not in self._mine:
                         await self._take(row)
