@@ -165,8 +165,8 @@ class SchemaStore:
         self._sleep = sleep
         self._group_of = group_of
         self._past: dict[tuple[str, int], Schema] = {}
-        self.dropped = DroppedDatabases(client)
         """Schemas that snapshots have been read with, by database and commit timestamp."""
+        self.dropped = DroppedDatabases(client)
 
     # ------------------------------------------------------------------ reading
 

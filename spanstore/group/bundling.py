@@ -25,10 +25,12 @@ from spanstore.group import storage
 from spanstore.group.config import GroupConfig
 from spanstore.group.flights import Flights
 from spanstore.group.lock_queue import LockQueue
+from spanstore.group.moves import Moves
 from spanstore.group.outbox import Outbox, Ticket
-from spanstore.group.requests import Bundle, BundleReply, Commit, Request, TxnWork
+from spanstore.group.requests import Bundle, BundleReply, Commit, TxnWork
 from spanstore.group.state import ReplicatedState
 from spanstore.group.validation import validate_work
+from spanstore.group.versions import Versions
 from spanstore.mvcc.safetime import LeaderSafeTime
 from spanstore.mvcc.timestamps import TimestampOracle, WaitForCeiling
 from spanstore.paxos.replica import Replica
@@ -57,10 +59,11 @@ class Bundling:
         waiting: LockQueue,
         flights: Flights,
         out: Outbox,
-        admit: Callable[[Request], None],
+        moves: Moves,
+        versions: Versions,
         log: Callable[[BundleCmd], int],
     ) -> None:
-        """``admit`` refuses what may not be worked on; ``log`` proposes a command, and returns its index."""
+        """``log`` proposes a command, and returns its index."""
         self._group = state.group
         self._replica = replica
         self._state = state
@@ -71,7 +74,8 @@ class Bundling:
         self._locks = waiting.locks
         self._flights = flights
         self._out = out
-        self._admit = admit
+        self._moves = moves
+        self._versions = versions
         self._log = log
         self._gathered: list[tuple[Ticket, Bundle]] = []
         self._give_up_us = 0
@@ -121,7 +125,9 @@ class Bundling:
         bundles: list[Bundle] = []
         for ticket, bundle in gathered:
             try:
-                self._admit(bundle)  # a range may be given up since it came
+                # As of now: since it came a member may have joined that does not know it, or a range been given up.
+                self._versions.check(BundleCmd, self._replica.configuration)
+                self._moves.admit(bundle)
             except F1Error as error:
                 self._out.send(ticket.reply, error)
             else:

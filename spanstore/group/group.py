@@ -249,13 +249,12 @@ class Group:
         self._follow_role()
         self._serve_follower_reads()
         if self._tenure is not None:
+            self._tenure.end_turn(None if self._serving() else self._not_leader())
             pair = self._tenure.safe_time()
             if pair is not None:
                 self.replica.set_safe(*pair)
         if self._now.boot_us < self._leaving_until_us and (self._tenure is None or self._transfer()):
             self._leaving_until_us = 0
-        if self._tenure is not None:
-            self._tenure.end_turn(None if self._serving() else self._not_leader())
         self._effects = effects = self.replica.flush(self._now)
         if effects.lost_leadership:
             self._follow_role()

@@ -114,7 +114,7 @@ class Tenure:
         self._inherited_ts = 0
         self._undecided = undecided = LeaderSafeTime()
         self._bundling = Bundling(
-            replica, state, config, oracle, undecided, waiting, flights, outbox, self._moves.admit, self._log
+            replica, state, config, oracle, undecided, waiting, flights, outbox, self._moves, versions, self._log
         )
         self._room = Room(config.turn_max_bytes)
         self._reads = LeaderReads(
@@ -239,6 +239,9 @@ class Tenure:
     def handle(self, ticket: Ticket) -> None:
         """Take in a request. Every request is answered exactly once, now or later, through the outbox."""
         try:
+            if isinstance(ticket.request, Bundle):
+                self._bundling.take_in(ticket, ticket.request, self._now)
+                return
             self._moves.admit(ticket.request)
             match ticket.request:
                 case Read() | Settle():
@@ -247,9 +250,6 @@ class Tenure:
                     self._lock_read(ticket, ticket.request)
                 case Commit():
                     self._commit(ticket, ticket.request)
-                case Bundle():
-                    self._versions.check(BundleCmd, self._replica.configuration)
-                    self._bundling.take_in(ticket, ticket.request, self._now)
                 case Prepare():
                     self._prepare(ticket, ticket.request)
                 case Decide():

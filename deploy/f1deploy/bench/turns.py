@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import uvloop
 
 from f1 import aio
-from f1.errors import Error
+from f1.interrupts import is_running
 from f1common.clock import boot_us
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
@@ -28,7 +28,6 @@ Ask = Callable[[pb.SchemaJobs], Awaitable[pb.SchemaJobsReply]]
 
 _SETTLE_S = 1.0
 _POLL_S = 0.25
-_RUNNING = ("running", "paused", "undoing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ async def take_turns(ask: Ask, turn_s: float, say: Callable[[str], object], time
     try:
         turns = await _take(watched, turn_s, say, timer)
     except BaseException:
-        with suppress(Error):
+        with suppress(F1Error):
             await watched.cancel()
         raise
     if not turns.held_up:
@@ -117,7 +116,7 @@ class _Watched:
         """Wait until a change works on rows."""
         for _ in range(240):
             for job in (await ask(pb.SchemaJobs())).jobs:
-                if job.state in _RUNNING and job.rows:
+                if is_running(job) and job.rows:
                     return cls(ask, job, timer)
             await timer.sleep(_POLL_S)
         raise F1Error(Code.UNAVAILABLE, "no schema change works on rows: use a larger table")
@@ -128,13 +127,13 @@ class _Watched:
         self._job = next(job for job in found if job.number == self._job.number)
         if self._job.state in ("failed", "cancelled"):
             raise F1Error(Code.FAILED_PRECONDITION, f"the schema change has {self._job.state}: {self._job.error}")
-        return self._job.state not in _RUNNING
+        return not is_running(self._job)
 
     async def pause(self) -> bool:
         """Hold it up, and return once it is; False: it has ended."""
         try:
             await self._order(pb.SchemaJobs(order=pb.SchemaJobs.PAUSE))
-        except Error:
+        except F1Error:
             if not await self.has_ended():
                 raise
         while not await self.has_ended():

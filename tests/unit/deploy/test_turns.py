@@ -74,6 +74,21 @@ def test_a_build_that_is_over_within_a_turn_tells_nothing() -> None:
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
+def test_it_may_end_just_when_it_is_to_be_held_up() -> None:
+    change = Change()
+    ask = change.ask
+
+    async def late(order: pb.SchemaJobs) -> pb.SchemaJobsReply:
+        if order.order == pb.SchemaJobs.PAUSE and len(change.orders) == 2:
+            change.worked_s = 100.0
+            await change.sleep(0.0)
+        return await ask(order)
+
+    change.ask = late  # type: ignore[method-assign]
+    found = hold_up(change, 2.0)
+    assert len(found.going_on) == 2 and len(found.held_up) == 1
+
+
 def test_a_change_that_fails_is_an_error_and_taken_back() -> None:
     change = Change(fails_after=5.0)
     with pytest.raises(F1Error, match="has failed: a row is in the way"):

@@ -273,6 +273,29 @@ def test_of_those_who_wait_at_the_end_of_a_term_nothing_was_done() -> None:
         assert isinstance(second.answer, F1Error) and not second.answer.ambiguous
 
 
+def test_what_may_be_logged_is_asked_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member may have joined since that does not know bundles, or a range been given up."""
+    with group() as world:
+        world.isolate("a")
+        first = world.ask("a", bundle(commit(ref("t1"), {b"k": b"1"})))
+        world.turn("a")
+        second = world.ask("a", bundle(commit(ref("t2"), {b"l": b"2"})))
+        world.turn("a")
+        live = world.members["a"].live
+        assert live is not None and live._tenure is not None
+
+        def unknown(*_: object) -> None:
+            raise F1Error(Code.FAILED_PRECONDITION, "not all members know it")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(live._tenure._versions, "check", unknown)
+            world.run(12 * MS)
+        assert isinstance(second.answer, F1Error) and second.answer.code is Code.FAILED_PRECONDITION
+        world.heal()
+        world.until(lambda: first.done)
+        assert committed(world.get("a", commit(ref("t3"), {b"l": b"3"})))  # nothing of it is left in the way
+
+
 def test_nobody_waits_for_a_leader_that_is_leaving() -> None:
     with group() as world:
         world.isolate("a")

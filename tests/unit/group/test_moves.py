@@ -21,7 +21,7 @@ from spanstore.group.move_requests import (
     Stage,
     checksum_of,
 )
-from spanstore.group.requests import Decide, Outcome, Read
+from spanstore.group.requests import Bundle, BundleReply, Decide, Outcome, Read
 from spanstore.mvcc.versions import put_version
 from spanstore.placement.copying import after_piece, begin_last, caught_up, wanted
 from spanstore.testing.mutations.moves import BY_HAND
@@ -143,6 +143,23 @@ def test_a_prepared_transaction_is_waited_for_and_an_unprepared_one_is_wounded()
         old.until(lambda: asked.done)
         reply = asked.of(MoveReply)
         assert reply.ceded is not None and reply.ceded.last_ts >= prepared_ts + 10
+
+
+def test_a_bundle_that_waits_is_turned_away_if_its_range_is_given_up_meanwhile() -> None:
+    """While the entry before it is on its way, so is the range: nothing is logged for what nobody owns any more."""
+    with old_group() as old:
+        old.isolate("a")
+        first = old.ask("a", Bundle((commit(ref("t1", anchor=b"b"), {b"b": b"1"}).work,)))
+        old.turn("a")
+        waiting = old.ask("a", Bundle((commit(ref("t2", anchor=b"l"), {b"l": b"2"}).work,)))
+        asked = old.ask("a", Cede(MOVE, LOW, HIGH, 2), timeout_us=60_000_000)
+        old.turn("a")
+        old.heal()
+        old.until(lambda: asked.done and waiting.done and first.done)
+        assert asked.of(MoveReply).ceded is not None
+        assert code(waiting.answer) is Code.WRONG_RANGE
+        assert first.of(BundleReply).ts
+        assert code(old.get("a", Bundle((commit(ref("t3", anchor=b"l"), {b"l": b"3"}).work,)))) is Code.WRONG_RANGE
 
 
 def test_a_range_that_cannot_be_given_up_in_time_opens_again() -> None:
