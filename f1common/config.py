@@ -25,6 +25,8 @@ from f1common.config_sql import MasterSection as MasterSection
 from f1common.config_sql import OrchestratorSection as OrchestratorSection
 from f1common.config_sql import SlaveSection as SlaveSection
 from f1common.config_sql import lease_outlasts
+from f1common.config_streams import LimitsSection as LimitsSection
+from f1common.config_streams import StreamsSection as StreamsSection
 from f1common.config_text import (
     ADDRESS_OR_NONE,
     NAME,
@@ -287,17 +289,6 @@ class PlacementSection(Struct, frozen=True, kw_only=True):
     ] = 600_000
 
 
-class LimitsSection(Struct, frozen=True, kw_only=True):
-    """Bounds of queues and messages. What is over a bound is refused or dropped, never kept in memory."""
-
-    inbox_messages: Annotated[
-        int, Meta(ge=16, le=10_000_000, description="Messages waiting for a state machine, at most.")
-    ] = 10_000
-    max_message_bytes: Annotated[
-        int, Meta(ge=64 * _KIB, le=(1 << 31) - 1, description="Size of one gRPC message, at most.")
-    ] = 64 * _MIB
-
-
 class ClusterServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A spanserver of the cluster."""
 
@@ -438,6 +429,7 @@ class Config(Struct, frozen=True, kw_only=True):
     master: MasterSection = MasterSection()
     slave: SlaveSection = SlaveSection()
     orchestrator: OrchestratorSection = OrchestratorSection()
+    streams: StreamsSection = StreamsSection()
     limits: LimitsSection = LimitsSection()
     cluster: ClusterSection
 
@@ -484,6 +476,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "master": MasterSection,
     "slave": SlaveSection,
     "orchestrator": OrchestratorSection,
+    "streams": StreamsSection,
     "limits": LimitsSection,
     "cluster": ClusterSection,
 }

@@ -9,8 +9,8 @@ from f1common.config import Config
 from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
-from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
+from f1common.rpc.configured import channels_of
 from f1common.rpc.server import ServerBootstrap
 from f1server.process import F1Process
 from f1server.service import SERVICE_NAME
@@ -32,7 +32,7 @@ async def serve(config: Config) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     server = config.server
     clock = clock_from_config(config.clock)
-    channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    channels = channels_of(config)
     metrics = Metrics(process=True)
     bootstrap = ServerBootstrap(
         options_of(config),

@@ -8,8 +8,8 @@ from f1common.errors import Code, F1Error
 from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
-from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
+from f1common.rpc.configured import channels_of
 from f1common.rpc.server import ServerBootstrap
 from slavepool.process import SERVICE_NAMES, SlaveProcess
 
@@ -28,7 +28,7 @@ async def serve(config: Config) -> None:
     later process takes its name.
     """
     server = config.server
-    channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    channels = channels_of(config)
     metrics = Metrics(process=True)
     bootstrap = ServerBootstrap(
         options_of(config),

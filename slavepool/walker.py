@@ -20,7 +20,7 @@ from f1common.config import Config
 from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.pb import slave_pb2_grpc as stubs
-from f1common.rpc.channels import ChannelCache, insecure_channel_factory
+from f1common.rpc.configured import channels_of
 from f1common.rpc.status import maps_errors
 from slavepool.walks import InPlaceWalks
 from spanstore.client import SpanClient
@@ -40,7 +40,7 @@ class _Servicer(stubs.SlaveServicer):
 
 async def _serve(path: str, config: Config) -> None:
     clock = clock_from_config(config.clock)
-    channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    channels = channels_of(config)
     storage = [server.address for server in config.cluster.servers]
     client = SpanClient(
         storage, clock=clock, rng=process_rng(), channels=channels, zone=config.server.zone, background=True

@@ -18,8 +18,8 @@ from f1common.config import Config
 from f1common.errors import Code, F1Error
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
-from f1common.rpc.channels import ChannelCache, insecure_channel_factory
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
+from f1common.rpc.configured import channels_of, server_factory
 from f1common.rpc.server import ServerBootstrap
 from spanstore.engine.damage import WHOLE_SERVER, FileMarks
 from spanstore.engine.lmdb_engine import LmdbEngine
@@ -50,11 +50,16 @@ async def serve(config: Config) -> F1Error | None:
     """
     clock = _clock(config)
     engine = await _open(config)
-    channels = ChannelCache(insecure_channel_factory(config.limits.max_message_bytes))
+    channels = channels_of(config)
     scans = scan_pool(config, engine)
     try:
         metrics = Metrics(process=True)
-        bootstrap = ServerBootstrap(options_of(config), service_names=(SERVICE_NAME,), metrics=metrics)
+        bootstrap = ServerBootstrap(
+            options_of(config),
+            service_names=(SERVICE_NAME,),
+            metrics=metrics,
+            server_factory=server_factory(config),
+        )
         rng = random.Random(f"{boot_id()} {boot_us()} {os.getpid()}")
         process = SpanProcess(
             config, engine, clock, channels, rng, draining=bootstrap.draining, scan_source=scans, scrub=True

@@ -11,7 +11,9 @@ import grpc.aio
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from f1common.rpc.batches import DEFAULT_LIMITS, StreamLimits
-from f1common.rpc.channels import ChannelCache
+from f1common.rpc.channels import ChannelCache, insecure_channel_factory
+from f1common.rpc.direct.dialling import direct_channel_factory
+from f1common.rpc.direct.listening import DirectServer
 from f1common.rpc.server import server_options
 from f1common.rpc.status import maps_errors
 from f1common.rpc.streams import OneWayStream, RequestStream
@@ -59,6 +61,10 @@ ClientBatch: Any = _CLASSES["ClientBatch"]
 ServerBatch: Any = _CLASSES["ServerBatch"]
 
 SERVICE = "f1.test.echo.Echo"
+SESSION = f"/{SERVICE}/Session"
+DIRECT, GRPC = "direct", "grpc"
+transport = GRPC
+"""What carries streams; the fixture ``transports`` runs a test with each."""
 Behaviour = Callable[[Any, Any], Awaitable[None]]
 
 
@@ -96,7 +102,7 @@ def add_echo(server: Any, session: Behaviour | None = None, single: Callable[[An
 
 def session_method(channel: Any) -> Any:
     return channel.stream_stream(
-        f"/{SERVICE}/Session",
+        SESSION,
         request_serializer=ClientBatch.SerializeToString,
         response_deserializer=ServerBatch.FromString,
     )
@@ -112,7 +118,9 @@ async def start_server(
     session: Behaviour | None = None, single: Callable[[Any, Any], Any] | None = None, port: int = 0
 ) -> tuple[Any, int]:
     """Start a server on a loopback port; returns it and the port."""
-    server = grpc.aio.server(options=server_options())
+    server: Any = grpc.aio.server(options=server_options())
+    if transport == DIRECT:
+        server = DirectServer(server, [SESSION])
     add_echo(server, session, single)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
@@ -125,12 +133,18 @@ async def connected(
 ) -> AsyncIterator[Any]:
     """Serve and give a channel to the server; everything is closed at the end."""
     server, port = await start_server(session, single)
-    channels = ChannelCache()
+    channels = new_channels()
     try:
         yield channels.get(f"127.0.0.1:{port}")
     finally:
         await channels.close()
         await server.stop(None)
+
+
+def new_channels() -> ChannelCache:
+    """Return channels of the transport that the test is about."""
+    factory = insecure_channel_factory()
+    return ChannelCache(direct_channel_factory(factory, [SESSION]) if transport == DIRECT else factory)
 
 
 def request_stream(channel: Any, limits: StreamLimits = DEFAULT_LIMITS, **options: Any) -> RequestStream[Any, Any]:

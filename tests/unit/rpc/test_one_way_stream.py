@@ -6,12 +6,14 @@ import random
 from typing import Any
 
 import grpc
+import pytest
 
 from f1common.rpc.batches import StreamLimits
-from f1common.rpc.channels import ChannelCache
 from f1common.rpc.streams import OneWayStream, serve_one_way
-from tests.unit.rpc.echo import Request, connected, one_way_stream, pack_requests, start_server, until
+from tests.unit.rpc.echo import Request, connected, new_channels, one_way_stream, pack_requests, start_server, until
 from tests.unit.rpc.test_request_stream import StuckCall
+
+pytestmark = pytest.mark.usefixtures("transports")
 
 
 class Receiver:
@@ -89,7 +91,7 @@ def test_peer_that_comes_back_hears_the_present() -> None:
     async def scenario() -> None:
         first = Receiver()
         server, port = await start_server(first.session)
-        channels = ChannelCache()
+        channels = new_channels()
         stream = one_way_stream(channels.get(f"127.0.0.1:{port}"))
         stream.send(message("before"), 10)
         await until(lambda: first.texts == ["before"])
@@ -119,7 +121,7 @@ def test_idle_stream_to_a_restarted_peer_loses_no_message() -> None:
     async def scenario() -> None:
         receiver = Receiver()
         server, port = await start_server(receiver.session)
-        channels = ChannelCache()
+        channels = new_channels()
         stream = one_way_stream(channels.get(f"127.0.0.1:{port}"))
         stream.send(message("one"), 10)
         await until(lambda: receiver.texts == ["one"])

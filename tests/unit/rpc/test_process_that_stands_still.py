@@ -12,18 +12,26 @@ from pathlib import Path
 import pytest
 
 from f1common.errors import Code, F1Error
-from f1common.rpc.channels import ChannelCache
-from tests.unit.rpc.echo import Request, request_stream
+from tests.unit.rpc.echo import Request, new_channels, request_stream
 
 ROOT = Path(__file__).parents[3]
 SERVER = """
 import asyncio
+import sys
+
+import grpc.aio
+
+from f1common.rpc.direct.listening import DirectServer
 from f1common.rpc.server import ServerBootstrap, ServerOptions
 from f1common.rpc.streams import serve_requests
 from tests.unit.rpc import echo
 
 async def main():
-    bootstrap = ServerBootstrap(ServerOptions("still"))
+    def server(options):
+        plain = grpc.aio.server(options=options)
+        return DirectServer(plain, [echo.SESSION]) if sys.argv[1] == echo.DIRECT else plain
+
+    bootstrap = ServerBootstrap(ServerOptions("still"), server_factory=server)
 
     async def session(_, context):
         def handle(request, reply):
@@ -40,8 +48,9 @@ asyncio.run(main())
 
 
 @contextmanager
-def server_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with subprocess.Popen([sys.executable, "-c", SERVER], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+def server_process(transport: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-c", SERVER, transport]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process, f"127.0.0.1:{int(process.stdout.readline())}"
@@ -49,14 +58,14 @@ def server_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-def test_stopped_process_is_unavailable_and_comes_back() -> None:
+def test_stopped_process_is_unavailable_and_comes_back(transports: str) -> None:
     async def scenario(process: subprocess.Popen[str], address: str) -> None:
-        channels = ChannelCache()
+        channels = new_channels()
         stream = request_stream(channels.get(address))
         assert (await stream.call(Request(text="before"))).text == "before"
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(F1Error) as caught:
-            # Keepalive takes four seconds. It took a minute until the time-out of its pings was set as well.
+            # Keepalive takes four to six seconds; that of gRPC took a minute until the time-out of its pings was set.
             await stream.call(Request(text="stopped"), timeout_s=40)
         assert (caught.value.code, caught.value.ambiguous) == (Code.UNAVAILABLE, True)
         with pytest.raises(F1Error) as caught:
@@ -72,13 +81,13 @@ def test_stopped_process_is_unavailable_and_comes_back() -> None:
         await stream.close()
         await channels.close()
 
-    with server_process() as (process, address):
+    with server_process(transports) as (process, address):
         asyncio.run(scenario(process, address))
 
 
-def test_terminated_process_drains_and_exits_cleanly() -> None:
+def test_terminated_process_drains_and_exits_cleanly(transports: str) -> None:
     async def scenario(process: subprocess.Popen[str], address: str) -> None:
-        channels = ChannelCache()
+        channels = new_channels()
         stream = request_stream(channels.get(address))
         assert (await stream.call(Request(text="before"))).text == "before"
         process.terminate()
@@ -86,5 +95,5 @@ def test_terminated_process_drains_and_exits_cleanly() -> None:
         await stream.close()
         await channels.close()
 
-    with server_process() as (process, address):
+    with server_process(transports) as (process, address):
         asyncio.run(scenario(process, address))

@@ -9,7 +9,6 @@ import pytest
 
 from f1common.errors import Code, F1Error, InvariantViolation
 from f1common.rpc.batches import StreamLimits
-from f1common.rpc.channels import ChannelCache
 from f1common.rpc.streams import RequestStream, serve_requests
 from tests.unit.rpc.echo import (
     Request,
@@ -18,6 +17,7 @@ from tests.unit.rpc.echo import (
     connected,
     echo,
     items_of,
+    new_channels,
     pack_requests,
     pack_responses,
     request_stream,
@@ -25,6 +25,8 @@ from tests.unit.rpc.echo import (
     start_server,
     until,
 )
+
+pytestmark = pytest.mark.usefixtures("transports")
 
 Reply = Callable[[Any], None]
 
@@ -127,7 +129,7 @@ def test_break_in_mid_flight_is_ambiguous_for_what_was_handed_over_only() -> Non
     async def scenario() -> None:
         first = Server()
         server, port = await start_server(first.session)
-        channels = ChannelCache()
+        channels = new_channels()
         stream = request_stream(channels.get(f"127.0.0.1:{port}"))
         handed = [asyncio.create_task(stream.call(Request(text="handed"))) for _ in range(3)]
         await until(lambda: len(first.waiting) == 3)
