@@ -38,6 +38,7 @@ class Connection(asyncio.Protocol):
         self._max_frame_bytes = max_frame_bytes
         self._reader = FrameReader(max_frame_bytes if on_open is None else min(FIRST_FRAME_BYTES, max_frame_bytes))
         self._on_open = on_open
+        self._loop = asyncio.get_running_loop()  # asking each time costs a system call in Python 3.11
         self._inbox: deque[tuple[int, bytes]] = deque()
         self._unread_bytes = 0
         self._reader_waits: asyncio.Future[None] | None = None
@@ -59,7 +60,7 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES)
-        self._ticker = asyncio.get_running_loop().call_later(PING_S, self._tick)
+        self._ticker = self._loop.call_later(PING_S, self._tick)
         if self._on_open is not None:
             self._on_open(self)
 
@@ -108,7 +109,7 @@ class Connection(asyncio.Protocol):
         while not self._inbox:
             if self.lost is not None:
                 return None
-            self._reader_waits = asyncio.get_running_loop().create_future()
+            self._reader_waits = self._loop.create_future()
             try:
                 await self._reader_waits
             finally:
@@ -137,7 +138,7 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines((header(kind, len(payload)), payload))
         while self._full and self.lost is None:
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = self._loop.create_future()
             self._writers_wait.append(waiter)
             await waiter
 
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
         """End the connection after what was sent. Idempotent."""
         if self._transport is not None and self.lost is None:
             self._transport.close()
-            asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
+            self._loop.call_later(_LINGER_S, self._transport.abort)
         self._lose("it was closed here")
 
     def abort(self, reason: str) -> None:
@@ -177,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._write(_PING)
         self._unsent_before = unsent
         self._silent_ticks += 1
-        self._ticker = asyncio.get_running_loop().call_later(PING_S, self._tick)
+        self._ticker = self._loop.call_later(PING_S, self._tick)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
