@@ -28,6 +28,8 @@ Ask = Callable[[pb.SchemaJobs], Awaitable[pb.SchemaJobsReply]]
 
 _SETTLE_S = 1.0
 _POLL_S = 0.25
+_IN_VAIN = 10
+"""After so many turns that brought it no further it will not end: each pause makes it begin a partition again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class Turns:
 def hold_up_in_turns(hosts: str, turn_s: float, say: Callable[[str], object]) -> Turns:
     """Hold up the work on rows of the change that was just begun, every other ``turn_s`` seconds, until it ends.
 
-    Raises F1Error FAILED_PRECONDITION if the change fails, or ends within the first turn, UNAVAILABLE if none works on
-    rows. Whatever goes wrong, the change is taken back: nobody waits for one that is paused.
+    Raises F1Error FAILED_PRECONDITION if the change fails, ends within the first turn or gets nowhere, UNAVAILABLE if
+    none works on rows. Whatever goes wrong, the change is taken back: nobody waits for one that is paused.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_hold_up_at(hosts, turn_s, say))
@@ -78,11 +80,16 @@ async def take_turns(ask: Ask, turn_s: float, say: Callable[[str], object], time
 
 async def _take(watched: "_Watched", turn_s: float, say: Callable[[str], object], timer: Timer) -> Turns:
     turns = Turns()
-    held_us = 0
+    held_us = furthest = in_vain = 0
     while True:
         window = await _turn(turn_s, timer)
         if await watched.has_ended():
             break  # some time within this turn: it counts for nothing
+        in_vain = in_vain + 1 if watched.rows <= furthest else 0
+        furthest = max(furthest, watched.rows)
+        if in_vain >= _IN_VAIN:
+            text = f"turns of {turn_s:g} s get the change nowhere; give it longer ones (--turns)"
+            raise F1Error(Code.FAILED_PRECONDITION, text)
         turns.going_on.append(window)
         say(f"an index is built: {watched.progress()}, held up {len(turns.held_up)} times")
         if not await watched.pause():
@@ -155,6 +162,11 @@ class _Watched:
     async def cancel(self) -> None:
         """Have it taken back."""
         await self._order(pb.SchemaJobs(order=pb.SchemaJobs.CANCEL))
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has worked on."""
+        return self._job.rows
 
     def progress(self) -> str:
         """Return how far it is."""

@@ -94,3 +94,18 @@ def test_a_change_that_fails_is_an_error_and_taken_back() -> None:
     with pytest.raises(F1Error, match="has failed: a row is in the way"):
         hold_up(change, 2.0)
     assert change.orders[-1] == pb.SchemaJobs.CANCEL
+
+
+def test_a_change_that_each_pause_throws_back_is_given_up() -> None:
+    change = Change(work_s=1e6)
+    ask = change.ask
+
+    async def forgetful(order: pb.SchemaJobs) -> pb.SchemaJobsReply:
+        if order.order == pb.SchemaJobs.PAUSE:
+            change.worked_s = 0.0
+        return await ask(order)
+
+    change.ask = forgetful  # type: ignore[method-assign]
+    with pytest.raises(F1Error, match="give it longer ones"):
+        hold_up(change, 2.0)
+    assert change.orders[-1] == pb.SchemaJobs.CANCEL
