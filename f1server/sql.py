@@ -568,7 +568,9 @@ class SqlRunner:
             raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")
         answer = await self._query(replace(request, sql=limited.sql), limited)
         result = [(column.name, column_type(ddl, column)) for column in answer.columns]
-        await self._changes.apply_ddl(request.database, [with_query_columns(ddl, result)], request.caller)
+        made = await self._changes.apply_ddl(request.database, [with_query_columns(ddl, result)], request.caller)
+        if not made.steps:  # IF NOT EXISTS, and somebody else was quicker: their table is left alone
+            return SqlAnswer(tag=tag, schema_version=made.schema.version)
         (insert,) = parse(f"INSERT INTO {quoted(ddl.name)} {ddl.as_query}")
         if not isinstance(insert, DmlStatement):
             raise ddl.at.error(Code.INVALID_ARGUMENT, "CREATE TABLE AS needs a query")

@@ -43,7 +43,7 @@ from f1server.schemachange.jobs.removals import Removals
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.back import way_back
-from f1server.schemachange.steps.diff import Element, Step, dropped, dropped_tables, plan_steps, summary
+from f1server.schemachange.steps.diff import Element, Step, dropped, losing, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
 from f1server.schemachange.steps.moves import mirrored
 from f1server.schemachange.steps.plan import Task
@@ -178,10 +178,9 @@ class SchemaChanges:
         planned = plan_steps(current, sources.draft(current))
         if dry_run:
             return Applied(current, tuple(planned))
-        losing = dropped_tables(planned)
-        if not allow_data_loss:
-            await self._refuse_loss(current, planned)
-        allowed = None if allow_data_loss else losing
+        lost = None if allow_data_loss else dropped(planned)
+        if lost is not None:
+            await self._refuse_loss(current, lost)
 
         def compiled(schema: Schema, new_id: NewId) -> Schema:
             rights = rights_of(schema, caller)
@@ -189,11 +188,11 @@ class SchemaChanges:
             return with_creator(schema, sources.wanted(schema, new_id), rights.creator)
 
         what = f"sources: {summary(planned)}"
-        return await self._change(database, compiled, what, may_drop=allowed, change_id=change_id)
+        return await self._change(database, compiled, what, may_drop=lost, change_id=change_id)
 
-    async def _refuse_loss(self, schema: Schema, steps: Sequence[Step]) -> None:
+    async def _refuse_loss(self, schema: Schema, elements: Sequence[Element]) -> None:
         full = []
-        for element in dropped(steps):
+        for element in elements:
             table = schema.by_id[element.table_id]
             column = table.by_id[element.id] if element.kind == "column" else None
             if await self._work.has_rows(schema, table, column):
@@ -233,11 +232,14 @@ class SchemaChanges:
         compiled: Callable[[Schema, NewId], Schema],
         what: str,
         *,
-        may_drop: set[int] | None = None,
+        may_drop: Sequence[Element] | None = None,
         change_id: bytes = b"",
         beside: RoleChange | None = None,
     ) -> Applied:
-        """Begin a change and return when it has ended. One that runs is waited for, or this goes ``beside`` it."""
+        """Begin a change and return when it has ended. One that runs is waited for, or this goes ``beside`` it.
+
+        ``may_drop``: the tables and columns that it may drop, if they hold no data when nobody can write any more.
+        """
         self._leases.release_task()
         steps: list[Step] = []
         jobs: list[Job] = []
@@ -247,13 +249,13 @@ class SchemaChanges:
             steps[:] = plan_steps(schema, goal)
             if not steps:
                 return None
-            if may_drop is not None and not dropped_tables(steps) <= may_drop:
-                raise F1Error(Code.ABORTED, "tables were created at the same time; retry")
+            if may_drop is not None and not set(dropped(steps)) <= set(may_drop):
+                raise F1Error(Code.ABORTED, "tables or columns were added at the same time; retry")
             created = self._clock.sample().tt.latest
             base, wanted = encode_schema(schema), encode_schema(goal)
             me = self._leases.server
             job = Job(number, database, what, base, wanted, created, owner=me, epoch=1, change_id=change_id, joint=True)
-            jobs[:] = [job]
+            jobs[:] = [replace(job, keeps_data=may_drop is not None)]
             return Write(job_key(database), encode_job(jobs[0]))
 
         await self._store.load(database)
@@ -501,6 +503,9 @@ class SchemaChanges:
             await self._work.verify(schema, careful, watch)
         if removals:
             if owner.job.state is not JobState.UNDOING:
+                if owner.job.keeps_data and not owner.job.no_return:
+                    owner.step = "sees that no data are lost"
+                    await self._refuse_loss(schema, losing(removals))
                 await owner.pass_no_return()
             owner.step = "removes: " + ", ".join(str(task.element) for task in removals)
             await self._work.run(schema, removals, watch)

@@ -70,7 +70,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     paused. ``change_id``: the name that the client gave it who asked for it, by which others can be asked how it ended.
     ``owned_ts``: when its owner last wrote the row, if others have since; 0: it was the last. ``joint``: its owner
     knows that others may write roles into ``base`` and ``goal``; owners of older builds do not. ``gives_way``: what it
-    was dropping of constraints does not return as it goes back, for rows break them by now.
+    was dropping of constraints does not return as it goes back, for rows break them by now. ``keeps_data``: it fails
+    rather than drop a table or a column that holds data.
     """
 
     number: int
@@ -102,6 +103,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     owned_ts: int = 0
     joint: bool = False
     gives_way: bool = False
+    keeps_data: bool = False
 
     def same_ends(self, other: "Job") -> bool:
         """Tell whether both lead from the same schema to the same one."""

@@ -49,7 +49,7 @@ from f1server.schemachange.steps.moves import FORM, Round, Version, is_move, sta
 from f1server.schemachange.steps.plan import Change, Move, SchemaVersion, Task, plan
 from f1server.schemachange.steps.states import Coverage, ElementClass, State, Work
 
-__all__ = ["Element", "Step", "dropped", "dropped_tables", "plan_steps", "summary", "widens"]
+__all__ = ["Element", "Step", "dropped", "losing", "plan_steps", "summary", "widens"]
 
 _SHOWN = 5
 
@@ -108,7 +108,7 @@ class Step:
     @property
     def loses_data(self) -> bool:
         """Are rows, or values of columns, deleted?"""
-        return any(t.work is Work.REMOVE and t.element.kind in (_TABLE, _WORDS[Part.COLUMN]) for t in self.tasks)
+        return bool(losing(self.tasks))
 
 
 def plan_steps(old: Schema, new: Schema) -> list[Step]:
@@ -164,13 +164,13 @@ def summary(steps: Sequence[Step]) -> str:
 
 def dropped(steps: Sequence[Step]) -> list[Element]:
     """Return the tables and columns whose values some steps remove."""
-    tasks = [task for step in steps for task in step.tasks if task.work is Work.REMOVE]
-    return [task.element for task in tasks if task.element.kind in ("table", "column")]
+    return losing([task for step in steps for task in step.tasks])
 
 
-def dropped_tables(steps: Sequence[Step]) -> set[int]:
-    """Return the ids of the tables whose rows some steps remove."""
-    return {element.table_id for element in dropped(steps) if element.kind == "table"}
+def losing(tasks: Sequence[Task[Element]]) -> list[Element]:
+    """Return the tables and columns whose values some tasks remove."""
+    removed = [task.element for task in tasks if task.work is Work.REMOVE]
+    return [element for element in removed if element.kind in (_TABLE, _WORDS[Part.COLUMN])]
 
 
 # ------------------------------------------------------------------ rounds
