@@ -34,9 +34,9 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, max_frame_bytes: int, on_open: Callable[["Connection"], None] | None = None) -> None:
-        """``on_open`` hears of the connection once it stands: the server's side, which trusts no first frame."""
-        self._max_frame_bytes = max_frame_bytes
-        self._reader = FrameReader(max_frame_bytes if on_open is None else min(FIRST_FRAME_BYTES, max_frame_bytes))
+        """``on_open`` hears of the connection once it stands: the server's side. Nothing is read behind its first
+        frame until :meth:`trust`: nobody may make it keep more before it knows who speaks."""
+        self._reader = FrameReader(max_frame_bytes, FIRST_FRAME_BYTES if on_open is not None else 0)
         self._on_open = on_open
         self._loop = asyncio.get_running_loop()  # asking each time costs a system call in Python 3.11
         self._inbox: deque[tuple[int, bytes]] = deque()
@@ -44,15 +44,20 @@ class Connection(asyncio.Protocol):
         self._reader_waits: asyncio.Future[None] | None = None
         self._writers_wait: list[asyncio.Future[None]] = []
         self._full = False
+        self._trusted = on_open is None
+        self._discards = False
         self._reading_paused = False
         self._silent_ticks = 0
-        self._unsent_before = 0
+        self._sent_bytes = self._taken_before = 0
         self._ticker: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.lost: str | None = None
         """Why the connection is over, None while it stands."""
-        self.on_lost: Callable[[], None] | None = None
-        """Called once, when the connection is over."""
+        self.on_lost: Callable[[], object] | None = None
+        """Called once, when the connection is over for us."""
+        self.on_closed: Callable[[], object] | None = None
+        """Called once, when nothing of it is left: after an end in order, somewhat later."""
 
     # -- what asyncio calls --
 
@@ -66,6 +71,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in what arrived."""
+        if self._discards:
+            return
         self._silent_ticks = 0
         try:
             frames = self._reader.feed(data)
@@ -79,15 +86,18 @@ class Connection(asyncio.Protocol):
             elif kind != Kind.PONG:
                 self._inbox.append((kind, payload))
                 self._unread_bytes += len(payload)
-        if self._unread_bytes > _UNREAD_BYTES and not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
-            self._transport.pause_reading()
+        if self._unread_bytes > _UNREAD_BYTES or (self._inbox and not self._trusted):
+            self._pause()
         if self._inbox:
             self._wake_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that it is over."""
         self._lose(f"the connection broke: {exc}" if exc is not None else "the connection was closed")
+        if self._lingering is not None:
+            self._lingering.cancel()
+        if self.on_closed is not None:
+            self.on_closed()
 
     def pause_writing(self) -> None:
         """Let writers wait."""
@@ -101,8 +111,9 @@ class Connection(asyncio.Protocol):
     # -- what the ends of a call use --
 
     def trust(self) -> None:
-        """The first frame was good: let frames be as long as messages may be."""
-        self._reader.max_frame_bytes = self._max_frame_bytes
+        """The first frame was good: go on reading."""
+        self._trusted = True
+        self._resume()
 
     async def receive(self) -> tuple[int, bytes] | None:
         """Return the next frame, None once the connection is over and everything that came before is taken."""
@@ -116,10 +127,8 @@ class Connection(asyncio.Protocol):
                 self._reader_waits = None
         frame = self._inbox.popleft()
         self._unread_bytes -= len(frame[1])
-        if self._reading_paused and self._unread_bytes <= _UNREAD_BYTES // 2 and self._transport is not None:
-            self._reading_paused = False
-            self._silent_ticks = 0  # it was we who did not listen
-            self._transport.resume_reading()
+        if self._reading_paused and self._trusted and self._unread_bytes <= _UNREAD_BYTES // 2:
+            self._resume()
         return frame
 
     def unread(self) -> list[tuple[int, bytes]]:
@@ -133,6 +142,7 @@ class Connection(asyncio.Protocol):
         """
         if self.lost is not None or self._transport is None:
             raise ConnectionError(self.lost or "the connection does not stand yet")
+        self._sent_bytes += len(payload)
         if len(payload) <= _JOINED_BYTES:
             self._transport.write(header(kind, len(payload)) + payload)
         else:
@@ -142,11 +152,26 @@ class Connection(asyncio.Protocol):
             self._writers_wait.append(waiter)
             await waiter
 
+    def finish(self, payload: bytes) -> None:
+        """End the call with a STATUS, behind everything that was sent, and wait for nobody.
+
+        What still arrives is read and thrown away until the client closes the connection, which it does when it has
+        the status: a socket that is closed with something unread resets the connection, and what was sent is lost.
+        """
+        if self.lost is not None or self._transport is None:
+            return
+        self._transport.write(header(Kind.STATUS, len(payload)) + payload)
+        self._transport.write_eof()
+        self._discards = True
+        self._resume()
+        self._linger()
+        self._lose("it was ended here")
+
     def close(self) -> None:
-        """End the connection after what was sent. Idempotent."""
-        if self._transport is not None and self.lost is None:
+        """Close the connection after what was sent. Idempotent."""
+        if self.lost is None and self._transport is not None:
             self._transport.close()
-            self._loop.call_later(_LINGER_S, self._transport.abort)
+            self._linger()
         self._lose("it was closed here")
 
     def abort(self, reason: str) -> None:
@@ -157,6 +182,21 @@ class Connection(asyncio.Protocol):
 
     # -- inside --
 
+    def _linger(self) -> None:
+        if self._transport is not None:
+            self._lingering = self._loop.call_later(_LINGER_S, self._transport.abort)
+
+    def _pause(self) -> None:
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._silent_ticks = 0  # it was we who did not listen
+            self._transport.resume_reading()
+
     def _tick(self) -> None:
         """Ask a silent peer whether it is there.
 
@@ -166,17 +206,17 @@ class Connection(asyncio.Protocol):
         self._ticker = None
         if self.lost is not None or self._transport is None:
             return
-        unsent = self._transport.get_write_buffer_size()
+        taken = self._sent_bytes - self._transport.get_write_buffer_size()
         if self._reading_paused:
             self._write(_PONG)
-        elif unsent < self._unsent_before:
+        elif taken > self._taken_before:
             self._silent_ticks = 0  # it takes what it is sent, which may take long
         elif self._silent_ticks >= _SILENT_TICKS:
             self.abort("the peer does not answer")
             return
         elif self._silent_ticks:
             self._write(_PING)
-        self._unsent_before = unsent
+        self._taken_before = taken
         self._silent_ticks += 1
         self._ticker = self._loop.call_later(PING_S, self._tick)
 

@@ -12,7 +12,7 @@ from f1common.pb import direct_pb2 as pb
 from f1common.pb import direct_pb2_grpc as stubs
 from f1common.rpc.channels import DEFAULT_MAX_MESSAGE_BYTES, ChannelFactory
 from f1common.rpc.direct.connection import Connection
-from f1common.rpc.direct.frames import Kind, Metadata, Open, Status, decode_status, encode
+from f1common.rpc.direct.frames import Kind, Metadata, Open, Status, decode_status, encode, pack, unpack
 
 _ASK_S = 5.0
 _CONNECT_S = 1.0
@@ -97,13 +97,17 @@ class DirectChannel:
             self._not_before_s = asyncio.get_running_loop().time() + _NOT_AGAIN_S
             return None
         loop = asyncio.get_running_loop()
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(_CONNECT_S):
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._max_message_bytes + 1), self._host, offer.port
                 )
-            await connection.send(Kind.OPEN, encode(Open(method, offer.secret, tuple(metadata))))
+                await connection.send(Kind.OPEN, encode(Open(method, offer.secret, pack(tuple(metadata)))))
+                await _accepted(connection)
         except (OSError, TimeoutError) as error:
+            if connection is not None:
+                connection.abort("it was not accepted")
             self._failures += 1
             if self._failures >= _UNREACHABLE_AFTER:
                 _log.info("streams go over gRPC", peer=self._host, port=offer.port, reason=str(error) or "no answer")
@@ -121,6 +125,13 @@ class DirectChannel:
                 raise
             return pb.OfferReply()
         return reply
+
+
+async def _accepted(connection: Connection) -> None:
+    """Wait until the server has taken the call. Raises ConnectionError: something else listens there, or passes on."""
+    frame = await connection.receive()
+    if frame is None or frame[0] != Kind.ACCEPTED:
+        raise ConnectionError(connection.lost or "what listens there is no server of ours")
 
 
 class DirectCall:
@@ -220,6 +231,8 @@ class DirectCall:
         if self._status.done():
             return False
         self._end(Status("CANCELLED", "cancelled here"))
+        if self._connection is not None:
+            self._connection.abort("cancelled here")
         return True
 
     async def _open(self) -> None:
@@ -227,7 +240,8 @@ class DirectCall:
             self._connection = await self._connect()
         except grpc.aio.AioRpcError as error:
             trailing: Any = error.trailing_metadata() or ()
-            self._end(Status(error.code().name, error.details() or "", tuple((key, value) for key, value in trailing)))
+            packed = pack(tuple((key, value) for key, value in trailing))
+            self._end(Status(error.code().name, error.details() or "", packed))
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             self._end(Status("UNAVAILABLE", f"the channel is closed: {error}"))
         else:
@@ -260,7 +274,7 @@ class DirectCall:
 
 def _rpc_error(status: Status) -> grpc.aio.AioRpcError:
     empty = grpc.aio.Metadata()
-    trailing = grpc.aio.Metadata(*status.trailing)
+    trailing = grpc.aio.Metadata(*unpack(status.trailing))
     return grpc.aio.AioRpcError(grpc.StatusCode[status.code], empty, trailing, status.details, "a direct stream")
 
 

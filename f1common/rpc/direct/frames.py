@@ -1,11 +1,12 @@
 """Frames of a direct stream: four bytes of length, one of kind, then the payload.
 
-A connection carries one call. The client begins with OPEN, then both sides send MESSAGE; the client may end its half
-with HALF_CLOSE, the server ends the call with STATUS. PING is answered by PONG. The length counts the kind, too.
+A connection carries one call. The client begins with OPEN, which the server answers with ACCEPTED, then both sides send
+MESSAGE; the client may end its half with HALF_CLOSE, the server ends the call with STATUS. PING is answered by PONG.
+The length counts the kind, too.
 """
 
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 import grpc
 import msgspec
@@ -16,8 +17,10 @@ HEADER_BYTES: Final = 5
 FIRST_FRAME_BYTES: Final = 64 << 10
 """An OPEN is no longer: nobody may make a server keep more before it knows who speaks."""
 
-# Values are text or bytes; msgspec checks no union of those two.
-Metadata = tuple[tuple[str, Any], ...]
+Metadata = tuple[tuple[str, str | bytes], ...]
+"""As gRPC has it: values of keys that end in ``-bin`` are bytes, all others are text."""
+_Packed = tuple[tuple[str, bytes], ...]
+_BYTES_SUFFIX = "-bin"
 
 
 class Kind(IntEnum):
@@ -29,6 +32,7 @@ class Kind(IntEnum):
     STATUS = 4
     PING = 5
     PONG = 6
+    ACCEPTED = 7
 
 
 class Open(msgspec.Struct, array_like=True, frozen=True):
@@ -36,7 +40,7 @@ class Open(msgspec.Struct, array_like=True, frozen=True):
 
     method: str
     secret: bytes
-    metadata: Metadata = ()
+    metadata: _Packed = ()
 
 
 class Status(msgspec.Struct, array_like=True, frozen=True):
@@ -44,7 +48,19 @@ class Status(msgspec.Struct, array_like=True, frozen=True):
 
     code: str
     details: str = ""
-    trailing: Metadata = ()
+    trailing: _Packed = ()
+
+
+def pack(metadata: Metadata) -> _Packed:
+    """Return metadata as frames carry it."""
+    return tuple((key, value if isinstance(value, bytes) else value.encode()) for key, value in metadata)
+
+
+def unpack(packed: _Packed) -> Metadata:
+    """Return metadata as gRPC gives it."""
+    return tuple(
+        (key, value if key.endswith(_BYTES_SUFFIX) else value.decode(errors="replace")) for key, value in packed
+    )
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -71,10 +87,12 @@ def header(kind: Kind, payload_bytes: int) -> bytes:
 class FrameReader:
     """Cuts what arrives into frames."""
 
-    __slots__ = ("_chunks", "_missing", "_rest", "max_frame_bytes")
+    __slots__ = ("_chunks", "_limit", "_max_frame_bytes", "_missing", "_rest")
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes
+    def __init__(self, max_frame_bytes: int, first_frame_bytes: int = 0) -> None:
+        """``first_frame_bytes``: a lower bound for the first frame; what follows it may be longer. 0: none."""
+        self._max_frame_bytes = max_frame_bytes
+        self._limit = first_frame_bytes or max_frame_bytes
         self._rest = b""
         # A frame of many chunks is put together once, when its last is there.
         self._chunks: list[bytes] = []
@@ -104,16 +122,15 @@ class FrameReader:
         at, end = 0, len(data)
         while end - at >= HEADER_BYTES:
             length = int.from_bytes(data[at : at + 4], "big")
-            if not 0 < length <= self.max_frame_bytes:
-                raise F1Error(
-                    Code.INVALID_ARGUMENT,
-                    f"a frame of {length} bytes, of {self.max_frame_bytes} at most: is the sender one of ours?",
-                )
+            if not 0 < length <= self._limit:
+                text = f"a frame of {length} bytes, of {self._limit} at most: is the sender one of ours?"
+                raise F1Error(Code.INVALID_ARGUMENT, text)
             if end - at - 4 < length:
                 self._chunks.append(data[at:])
                 self._missing = length - (end - at - 4)
                 self._rest = b""
                 return frames
+            self._limit = self._max_frame_bytes
             frames.append((data[at + 4], data[at + HEADER_BYTES : at + 4 + length]))
             at += 4 + length
         self._rest = data[at:]

@@ -1,6 +1,7 @@
 """The server's side of direct streams: a server of ``grpc.aio`` that also takes some of its methods directly."""
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
@@ -9,6 +10,7 @@ import grpc
 import grpc.aio
 import msgspec
 
+from f1common.errors import Code, F1Error
 from f1common.ids import secret_bytes
 from f1common.observe.logs import get_logger
 from f1common.pb import direct_pb2 as pb
@@ -16,8 +18,10 @@ from f1common.pb import direct_pb2_grpc as stubs
 from f1common.rpc.batches import END_OF_STREAM
 from f1common.rpc.channels import DEFAULT_MAX_MESSAGE_BYTES
 from f1common.rpc.direct.connection import Connection
-from f1common.rpc.direct.frames import Kind, Metadata, Open, Status, decode_open, encode
+from f1common.rpc.direct.frames import Kind, Metadata, Open, Status, decode_open, encode, pack, unpack
+from f1common.rpc.status import maps_errors
 
+_FAREWELL_S = 1.0
 _SECRET_BYTES = 16
 _OPEN_S = 5.0
 """How long a new connection may take to say what it wants."""
@@ -49,7 +53,10 @@ class DirectServer:
         self._host = ""
         self._secret = secret_bytes(_SECRET_BYTES)
         self._listener: asyncio.Server | None = None
+        self._stopping = False
         self._connections: set[Connection] = set()
+        self._none_left = asyncio.Event()
+        self._none_left.set()
         self._calls: set[asyncio.Task[None]] = set()
         stubs.add_DirectServicer_to_server(_Offers(self), server)
 
@@ -82,13 +89,16 @@ class DirectServer:
 
     async def stop(self, grace: float | None) -> None:
         """Accept no more calls, wait ``grace`` seconds for those in progress, cancel the rest."""
+        self._stopping = True
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         await asyncio.gather(self._server.stop(grace), self._stop_calls(grace))
 
     def offer(self) -> pb.OfferReply:
-        """Return what a client is offered."""
+        """Return what a client is offered. Raises F1Error UNAVAILABLE as the server stops: nothing would last."""
+        if self._stopping:
+            raise F1Error(Code.UNAVAILABLE, "the server is shutting down")
         if self._listener is None or not self._listener.sockets:
             return pb.OfferReply()
         port = self._listener.sockets[0].getsockname()[1]
@@ -100,37 +110,44 @@ class DirectServer:
         for call in list(self._calls):
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
+        # Clients close their connections when they have read how their calls ended; some are gone, or read nothing.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._none_left.wait(), _FAREWELL_S)
         for connection in list(self._connections):
-            connection.close()
+            connection.abort("the server has stopped")
 
     def _connection(self) -> Connection:
         return Connection(self._max_message_bytes + 1, self._begin)
 
     def _begin(self, connection: Connection) -> None:
         self._connections.add(connection)
+        self._none_left.clear()
         task = asyncio.create_task(self._serve(connection), name="a direct stream")
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        connection.on_lost = lambda: self._lost(connection, task)
+        connection.on_lost = task.cancel  # as gRPC does with the handler of a client that is gone
+        connection.on_closed = lambda: self._closed(connection)
 
-    def _lost(self, connection: Connection, task: "asyncio.Task[None]") -> None:
-        """Like gRPC, cancel the handler of a client that is gone."""
+    def _closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        task.cancel()
+        if not self._connections:
+            self._none_left.set()
 
     async def _serve(self, connection: Connection) -> None:
-        opened = await self._opened(connection)
-        if opened is None:
-            connection.abort("it did not begin as a direct stream does")
-            return
-        connection.trust()
-        handler = self._handlers[opened.method]
-        context = DirectContext(connection, handler, tuple(opened.metadata), self._max_message_bytes)
-        status = await _run(handler, context, opened.method)
-        if connection.lost is None:
-            await connection.send(Kind.STATUS, encode(status))
-            connection.on_lost = lambda: self._connections.discard(connection)
-            connection.close()
+        try:
+            opened = await self._opened(connection)
+            if opened is not None:
+                connection.trust()
+                await connection.send(Kind.ACCEPTED)
+                handler = self._handlers[opened.method]
+                context = DirectContext(connection, handler, unpack(opened.metadata), self._max_message_bytes)
+                status = await _run(handler, context, opened.method)
+                connection.on_lost = None
+                connection.finish(encode(status))
+        finally:
+            connection.on_lost = None
+            if connection.lost is None:  # whatever happened, nobody keeps a connection that nobody serves
+                connection.abort("it did not begin as a direct stream does")
 
     async def _opened(self, connection: Connection) -> Open | None:
         """Return what the client opened, None if that is nothing of ours."""
@@ -138,7 +155,7 @@ class DirectServer:
             async with asyncio.timeout(_OPEN_S):
                 frame = await connection.receive()
             opened = decode_open(frame[1]) if frame is not None and frame[0] == Kind.OPEN else None
-        except (TimeoutError, msgspec.DecodeError):
+        except (TimeoutError, msgspec.DecodeError, ConnectionError):
             return None
         if opened is None or not hmac.compare_digest(opened.secret, self._secret):
             return None
@@ -210,7 +227,7 @@ class DirectContext:
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """End the call with a status. Raises AbortError."""
-        self.status = Status(code.name, details, tuple(trailing_metadata))
+        self.status = Status(code.name, details, pack(tuple(trailing_metadata)))
         raise grpc.aio.AbortError(details)
 
     def invocation_metadata(self) -> Metadata:
@@ -234,6 +251,7 @@ class _Offers(stubs.DirectServicer):
     def __init__(self, server: DirectServer) -> None:
         self._server = server
 
+    @maps_errors
     async def Offer(self, request: pb.OfferRequest, context: Any) -> pb.OfferReply:
         """Say where streams can go directly."""
         return self._server.offer()
