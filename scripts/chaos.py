@@ -4,9 +4,9 @@
 money, append to lists and write registers, a nemesis disturbs one server after the other, and then the checkers look
 at everything that the clients saw. Meanwhile ranges split, merge and move between groups, and replicas move between
 servers; after a third of the time a fifth server joins and a group is founded, and after two thirds one server is
-drained and removed. All connections go through `scripts/relay.py`, where cables are cut. Beside all that a probe for
-each group writes a row again and again; its acknowledgements tell how long the group was away after its leader was
-lost. Exits 0 if no checker objects and nothing hung (with `--strict`: and no group was away for more than five
+drained and removed. All connections go through `scripts/relay.py`, where cables are cut, but for direct streams in a
+run without faults of cables. Beside all that a probe for each group writes a row again and again; its acknowledgements
+tell how long the group was away after its leader was lost. Exits 0 if no checker objects and nothing hung (with `--strict`: and no group was away for more than five
 seconds); otherwise the cluster's directory, with its logs and the histories, is kept.
 
 The seed fixes which faults come in which order. Real processes do not run twice alike: the simulator does that.
@@ -79,6 +79,9 @@ AWAY_MS = 5000.0
 
 SHARES = (10, 50, 90, 99)
 FAULTS = ("crash", "pause", "absence", "restart", "isolate", "cut pair")
+CABLES = frozenset({"isolate", "cut pair"})
+"""Faults of the cables, which the relay has. Direct streams go past it (docs/adr/0013), so that in a run with one of
+these everything goes over gRPC, and in a run without any the streams between servers are direct ones."""
 """What a nemesis knows to do."""
 
 LONG_S = 1.5
@@ -530,8 +533,8 @@ def figures(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def start(directory: Path) -> tuple[Cluster, Cables]:
-    """Start a cluster with a relay in front of each server."""
+def start(directory: Path, kinds: Sequence[str] = FAULTS) -> tuple[Cluster, Cables]:
+    """Start a cluster with a relay in front of each server, for faults of these kinds."""
     cluster, cables = Cluster(directory), Cables(directory)
     try:
         options = UpOptions(port=0, spanservers=SERVERS, f1servers=0)
@@ -540,7 +543,8 @@ def start(directory: Path) -> tuple[Cluster, Cables]:
         fronted = [msgspec.structs.replace(p, front=int(cables.ask("front", p.name))) for p in spec.processes]
         cluster.directory.create()
         cluster.directory.save(msgspec.structs.replace(spec, processes=tuple(fronted)))
-        cluster.up(UpOptions())
+        direct = "false" if CABLES.intersection(kinds) else "true"
+        cluster.up(UpOptions(overrides=(f"streams.direct={direct}",)))
     except BaseException:
         cables.end()
         raise
@@ -556,10 +560,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     given = parser.parse_args(arguments)
     directory = ROOT / "build" / "chaos" / f"seed-{given.seed}-{os.getpid()}"
-    cluster, cables = start(directory)
+    kinds = given.faults.split(",")
+    cluster, cables = start(directory, kinds)
     print(f"the cluster is in {directory.relative_to(ROOT)}", file=sys.stderr, flush=True)
     try:
-        outcome = asyncio.run(run(directory, cables, given.seconds, given.seed, given.faults.split(",")))
+        outcome = asyncio.run(run(directory, cables, given.seconds, given.seed, kinds))
     finally:
         cluster.down()
         cables.end()

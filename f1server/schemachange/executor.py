@@ -35,6 +35,7 @@ from f1server.catalog.schema import Schema
 from f1server.catalog.statements import CreateDatabase, DdlStatement, DropDatabase, SchemaStatement
 from f1server.catalog.store import DEFAULT_DATABASE, SchemaStore, Sleep, Stored
 from f1server.schemachange.jobs.convergence import LONGEST_POLL_S, POLL_S, Nudge, converge
+from f1server.schemachange.jobs.course import as_ended, place_of, taken_by, towards
 from f1server.schemachange.jobs.datawork import DataWork
 from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
@@ -42,7 +43,6 @@ from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.removals import Removals
 from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
-from f1server.schemachange.steps.back import way_back
 from f1server.schemachange.steps.diff import Element, Step, dropped, losing, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
 from f1server.schemachange.steps.moves import mirrored
@@ -260,16 +260,22 @@ class SchemaChanges:
 
         await self._store.load(database)
         while True:
+            number = await self._jobs.next_number(database)  # first, so that it tells of changes that begin from now on
             running = await self._jobs.running(database)
             if running is not None:
                 if (done := await self._beside(running.job, beside)) is not None:
                     return done
                 continue
-            number = await self._jobs.next_number(database)
-            stored, ts = await self._store.begin(database, begin, absent=[log_key(database, number)])
+            try:
+                stored, ts = await self._store.begin(database, begin, absent=[log_key(database, number)])
+            except F1Error as error:
+                # What stands against it may be a change that another server has begun, and what that has half done.
+                if error.ambiguous or await self._jobs.next_number(database) == number:
+                    raise
+                continue
             if ts:
                 break
-            if not steps:
+            if not steps and await self._jobs.next_number(database) == number:
                 return Applied(stored.schema, ())
         self._start(JobRow(jobs[0], ts))
         job = await self._outcome(jobs[0])
@@ -317,7 +323,7 @@ class SchemaChanges:
         if job.state is JobState.PAUSED or not row.is_left(self._clock.sample().tt.earliest):
             return None
         try:
-            row = await self._jobs.put(row, _taken_by(self._leases.server, job))
+            row = await self._jobs.put(row, taken_by(self._leases.server, job))
         except F1Error as error:
             if error.code is Code.ABORTED:
                 return None
@@ -438,7 +444,7 @@ class SchemaChanges:
         while True:
             try:
                 if await self._step(owner):
-                    return _ended(owner.job)
+                    return as_ended(owner.job)
             except Turned:
                 LOG.info("schema change %d is taken back", owner.job.number)
             except Outdated:
@@ -455,9 +461,9 @@ class SchemaChanges:
         await owner.obey()
         job = owner.job
         schema = (await self._store.load(job.database)).schema
-        goal = await _towards(owner, schema)
+        goal = await towards(owner, schema)
         steps = plan_steps(schema, goal)
-        owner.place = _place(job, len(steps))
+        owner.place = place_of(job, len(steps))
         owner.step = f"waits until all servers have version {schema.version}"
         await self._converge(job.database, schema.version, owner)
         if steps and not steps[0].edits:
@@ -467,7 +473,7 @@ class SchemaChanges:
         if not steps:
             # If roles were changed since, not all servers have the version that they were changed in.
             return owner.job.same_ends(job)
-        owner.place = _place(job, len(steps))
+        owner.place = place_of(job, len(steps))
         owner.step = f"writes version {schema.version + 1}"
         if steps[0].final and job.state is not JobState.UNDOING:
             await owner.pass_no_return()
@@ -565,34 +571,3 @@ class SchemaChanges:
         """Wait until nobody can commit under a version below ``version`` any more. Raises as ``owner`` obeys."""
         parts = self._store, self._leases, self._clock, self._nudge, self._sleep
         await converge(*parts, database=database, version=version, owner=owner)
-
-
-async def _towards(owner: Owner, schema: Schema) -> Schema:
-    """Return what a job leads to. If something stays when it goes back, its row says so, once."""
-    job = owner.job
-    if job.state is not JobState.UNDOING:
-        return decode_schema(job.goal, 0)
-    goal, stays = way_back(schema, decode_schema(job.base, 0), gives_way=job.gives_way)
-    if stays not in job.error:
-        await owner.update(error=f"{job.error} ({stays})".strip())
-    return goal
-
-
-def _place(job: Job, left: int) -> tuple[int, int]:
-    """Return which of how many steps a job is at that has ``left`` to go; 0, 0: it goes back."""
-    if job.state is JobState.UNDOING:
-        return 0, 0
-    steps = len(plan_steps(decode_schema(job.base, 0), decode_schema(job.goal, 0)))
-    return min(max(steps - left + 1, 1), steps), steps
-
-
-def _taken_by(server: str, job: Job) -> Job:
-    """Return a job with another owner."""
-    return replace(job, owner=server, epoch=job.epoch + 1, owned_ts=0, joint=True)
-
-
-def _ended(job: Job) -> Job:
-    """Return a job whose elements are where they should be."""
-    if job.state is not JobState.UNDOING:
-        return replace(job, state=JobState.DONE)
-    return replace(job, state=JobState.FAILED if job.error_code else JobState.CANCELLED)

@@ -29,8 +29,9 @@ def run(script: str, *arguments: str, timeout_s: float, env: dict[str, str] | No
     return done.stdout
 
 
-def test_histories_of_a_short_run_are_right() -> None:
-    out = run("chaos.py", "--seconds", "12", "--seed", "3", timeout_s=280)
+@pytest.mark.parametrize("faults", [",".join(chaos.FAULTS), "crash,pause,absence,restart"], ids=["grpc", "direct"])
+def test_histories_of_a_short_run_are_right(faults: str) -> None:
+    out = run("chaos.py", "--seconds", "12", "--seed", "3", "--faults", faults, timeout_s=280)
     assert "0 violations" in out
     assert "1 servers drained, 1 servers joined, 1 servers removed" in out
 

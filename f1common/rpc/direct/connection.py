@@ -17,6 +17,8 @@ _LINGER_S = 5.0
 
 _UNREAD_BYTES = 8 << 20
 """Nothing more is read from the network while so much waits for :meth:`Connection.receive`."""
+_FRAME_COST = 100
+"""What a frame takes in memory besides its payload."""
 _UNSENT_BYTES = 1 << 20
 """A writer waits while so much has not been taken by the kernel."""
 _JOINED_BYTES = 16 << 10
@@ -29,8 +31,8 @@ class Connection(asyncio.Protocol):
     """Frames of one call. Used from its event loop only.
 
     What arrives, but for pings, is kept in order until :meth:`receive` takes it; a peer that sends faster than that is
-    held up by TCP. A peer that says nothing for six seconds, not even in answer to a ping, is given up; one that cannot
-    read now says by itself that it is there.
+    held up by TCP. A peer that says nothing for some five seconds, not even in answer to a ping, is given up; one that
+    cannot read now says by itself that it is there.
     """
 
     def __init__(self, max_frame_bytes: int, on_open: Callable[["Connection"], None] | None = None) -> None:
@@ -85,7 +87,7 @@ class Connection(asyncio.Protocol):
                     self._write(_PONG)
             elif kind != Kind.PONG:
                 self._inbox.append((kind, payload))
-                self._unread_bytes += len(payload)
+                self._unread_bytes += len(payload) + _FRAME_COST
         if self._unread_bytes > _UNREAD_BYTES or (self._inbox and not self._trusted):
             self._pause()
         if self._inbox:
@@ -126,7 +128,7 @@ class Connection(asyncio.Protocol):
             finally:
                 self._reader_waits = None
         frame = self._inbox.popleft()
-        self._unread_bytes -= len(frame[1])
+        self._unread_bytes -= len(frame[1]) + _FRAME_COST
         if self._reading_paused and self._trusted and self._unread_bytes <= _UNREAD_BYTES // 2:
             self._resume()
         return frame

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hmac
+import socket
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
@@ -80,12 +81,24 @@ class DirectServer:
     async def start(self) -> None:
         """Begin to accept connections. Without a port for direct streams everything goes over gRPC."""
         if self._handlers:
-            loop = asyncio.get_running_loop()
             try:
-                self._listener = await loop.create_server(self._connection, self._host or None, self._port)
+                self._listener = await self._listen()
             except OSError as error:
                 _log.warning("streams go over gRPC only", reason=str(error), port=self._port)
         await self._server.start()
+
+    async def _listen(self) -> asyncio.Server:
+        """Listen where gRPC does: at all addresses of a name, with one port; ``::`` means those of IPv4, too."""
+        loop = asyncio.get_running_loop()
+        if self._host == "::":
+            both = socket.create_server(("::", self._port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return await loop.create_server(self._connection, sock=both)
+        listener = await loop.create_server(self._connection, self._host or None, self._port)
+        port, *others = (bound.getsockname()[1] for bound in listener.sockets)
+        if set(others) <= {port}:
+            return listener
+        listener.close()
+        return await loop.create_server(self._connection, self._host, port)
 
     async def stop(self, grace: float | None) -> None:
         """Accept no more calls, wait ``grace`` seconds for those in progress, cancel the rest."""
@@ -112,7 +125,7 @@ class DirectServer:
         await asyncio.gather(*self._calls, return_exceptions=True)
         # Clients close their connections when they have read how their calls ended; some are gone, or read nothing.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._none_left.wait(), _FAREWELL_S)
+            await asyncio.wait_for(self._none_left.wait(), max(_FAREWELL_S, grace or 0.0))
         for connection in list(self._connections):
             connection.abort("the server has stopped")
 
@@ -199,7 +212,8 @@ class DirectContext:
         return self._connection.lost
 
     async def read(self) -> Any:
-        """Return the client's next message, or the end of the stream. Raises ConnectionError when it is gone."""
+        """Return the client's next message, or the end of the stream. Raises ConnectionError when it is gone, F1Error
+        INVALID_ARGUMENT for what is no message."""
         if self._half_closed:
             return END_OF_STREAM
         frame = await self._connection.receive()
@@ -211,7 +225,7 @@ class DirectContext:
         if kind == Kind.HALF_CLOSE:
             self._half_closed = True
             return END_OF_STREAM
-        raise ConnectionError(f"a frame of kind {kind} inside a stream")
+        raise F1Error(Code.INVALID_ARGUMENT, f"a frame of kind {kind} inside a stream: is the sender one of ours?")
 
     async def write(self, message: Any) -> None:
         """Send a message. Raises ConnectionError when the client is gone."""

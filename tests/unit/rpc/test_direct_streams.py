@@ -115,10 +115,10 @@ async def answer(_: Any, context: Any) -> None:
 
 
 @asynccontextmanager
-async def served(session: echo.Behaviour = answer, **options: Any) -> AsyncIterator[Served]:
+async def served(session: echo.Behaviour = answer, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Served]:
     server = DirectServer(grpc.aio.server(options=server_options()), [echo.SESSION], **options)
     echo.add_echo(server, session)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"{host}:0")
     await server.start()
     address = f"127.0.0.1:{port}"
     channel = DirectChannel(insecure_channel_factory()(address), address, [echo.SESSION], _LIMIT)
@@ -548,6 +548,59 @@ def test_a_server_that_stops_offers_nothing_that_a_client_would_remember() -> No
             assert (caught.value.code, caught.value.ambiguous) == (Code.UNAVAILABLE, False)
             here.server._stopping = False
             assert (await stream.call(Request(text="again"))).text == "again"
+            assert here.server._calls
+            await stream.close()
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_client_that_sends_empty_messages_only_is_held_up_as_well() -> None:
+    async def session(_: Any, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        async with served(session) as here:
+            _, writer = await asyncio.open_connection("127.0.0.1", here.server.offer().port)
+            writer.write(frame(Kind.OPEN, encode(Open(echo.SESSION, here.server.offer().secret))))
+            many = frame(Kind.MESSAGE) * 200_000
+            writer.write(many)
+            (connection,) = await until_one(here.server)
+            await until(lambda: connection._reading_paused and connection._trusted)
+            assert len(connection.unread()) < 150_000
+            writer.close()
+
+    run(scenario())
+
+
+async def until_one(server: DirectServer) -> list[Connection]:
+    await until(lambda: len(server._connections) == 1)
+    return list(server._connections)
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_frame_that_has_no_place_in_a_stream_is_an_error_of_the_sender() -> None:
+    async def scenario() -> None:
+        async with served() as here:
+            connection = await here.connect()
+            await connection.send(Kind.OPEN, encode(Open(echo.SESSION, here.server.offer().secret)))
+            await connection.send(Kind.MESSAGE, echo.ClientBatch().SerializeToString())
+            await connection.send(Kind.ACCEPTED)
+            kinds = [await connection.receive() for _ in range(3)]
+            assert kinds[0] == (Kind.ACCEPTED, b"")
+            status = decode_status((kinds[-1] or (0, b""))[1])
+            assert status.code == "INVALID_ARGUMENT"
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("host", ["[::]", "localhost", "0.0.0.0"])
+def test_it_listens_wherever_grpc_does(host: str) -> None:
+    async def scenario() -> None:
+        async with served(host=host) as here:
+            stream = request_stream(here.channel)
+            assert (await stream.call(Request(text="hello"))).text == "hello"
             assert here.server._calls
             await stream.close()
 
