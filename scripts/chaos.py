@@ -6,8 +6,9 @@ at everything that the clients saw. Meanwhile ranges split, merge and move betwe
 servers; after a third of the time a fifth server joins and a group is founded, and after two thirds one server is
 drained and removed. All connections go through `scripts/relay.py`, where cables are cut, but for direct streams in a
 run without faults of cables. Beside all that a probe for each group writes a row again and again; its acknowledgements
-tell how long the group was away after its leader was lost. Exits 0 if no checker objects and nothing hung (with `--strict`: and no group was away for more than five
-seconds); otherwise the cluster's directory, with its logs and the histories, is kept.
+tell how long the group was away after its leader was lost. Exits 0 if no checker objects and nothing hung (with
+`--strict`: and no group was away for more than five seconds); otherwise the cluster's directory, with its logs and the
+histories, is kept.
 
 The seed fixes which faults come in which order. Real processes do not run twice alike: the simulator does that.
 """
