@@ -41,7 +41,7 @@ from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Ord
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
 from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.removals import Removals
-from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of
+from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of, under_way
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.diff import Element, Step, dropped, losing, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
@@ -173,9 +173,8 @@ class SchemaChanges:
         Raises as :meth:`apply_ddl`, FAILED_PRECONDITION also if rows would be lost without ``allow_data_loss``.
         """
         sources = Sources(sql_files, proto_files)
-        current = (await self._store.load(database)).schema
-        rights_of(current, caller).require_sources(sources.state_roles)
-        planned = plan_steps(current, sources.draft(current))
+        rights_of((await self._store.load(database)).schema, caller).require_sources(sources.state_roles)
+        current, planned = await self._planned(database, sources, waits=not dry_run)
         if dry_run:
             return Applied(current, tuple(planned))
         lost = None if allow_data_loss else dropped(planned)
@@ -189,6 +188,22 @@ class SchemaChanges:
 
         what = f"sources: {summary(planned)}"
         return await self._change(database, compiled, what, may_drop=lost, change_id=change_id)
+
+    async def _planned(self, database: str, sources: Sources, *, waits: bool) -> tuple[Schema, list[Step]]:
+        """Plan what sources take. A change that runs is waited for: what it has half done is no ground to plan on."""
+        self._leases.release_task()
+        while True:
+            number = await self._jobs.next_number(database)
+            running = await self._jobs.running(database)
+            if running is not None and waits:
+                await self._outcome(running.job, refuse_behind_paused)
+                continue
+            current = (await self._store.load(database)).schema
+            try:
+                return current, plan_steps(current, sources.draft(current))
+            except F1Error as error:
+                if await self._jobs.next_number(database) == number:
+                    raise under_way(running.job, error) if running is not None else error from None
 
     async def _refuse_loss(self, schema: Schema, elements: Sequence[Element]) -> None:
         full = []

@@ -106,14 +106,16 @@ class DirectChannel:
                 await connection.send(Kind.OPEN, encode(Open(method, offer.secret, pack(tuple(metadata)))))
                 await _accepted(connection)
         except (OSError, TimeoutError) as error:
-            if connection is not None:
-                connection.abort("it was not accepted")
+            _give_up(connection)
             self._failures += 1
             if self._failures >= _UNREACHABLE_AFTER:
                 _log.info("streams go over gRPC", peer=self._host, port=offer.port, reason=str(error) or "no answer")
                 self._not_before_s = loop.time() + _NOT_AGAIN_S
                 return None
             _fail(grpc.StatusCode.UNAVAILABLE, f"cannot connect to port {offer.port}: {error or 'no answer'}")
+        except asyncio.CancelledError:
+            _give_up(connection)
+            raise
         self._failures = 0
         return connection
 
@@ -132,6 +134,11 @@ async def _accepted(connection: Connection) -> None:
     frame = await connection.receive()
     if frame is None or frame[0] != Kind.ACCEPTED:
         raise ConnectionError(connection.lost or "what listens there is no server of ours")
+
+
+def _give_up(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.abort("it was not accepted")
 
 
 class DirectCall:
@@ -249,9 +256,12 @@ class DirectCall:
                 self._instead = self._over_grpc()
             else:
                 self._connection.on_lost = self._lost
+                if self._connection.lost is not None:
+                    self._lost()
 
     async def _opened(self) -> Connection | None:
-        await asyncio.wait((self._opening,))
+        if not self._opening.done():
+            await asyncio.wait((self._opening,))
         return self._connection
 
     def _lost(self) -> None:

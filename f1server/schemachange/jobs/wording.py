@@ -9,7 +9,7 @@ from f1server.catalog.statements import SchemaStatement
 from f1server.catalog.store import LeaseRow
 from f1server.schemachange.jobs.jobs import Job, JobState
 
-__all__ = ["awaited_of", "refuse_behind_paused", "title_of"]
+__all__ = ["awaited_of", "refuse_behind_paused", "title_of", "under_way"]
 
 
 def title_of(statement: SchemaStatement) -> str:
@@ -42,3 +42,12 @@ def refuse_behind_paused(job: Job, why: F1Error | None = None) -> None:
             f"{now}schema change {job.number} of {job.database} is paused, and the next one would wait for it: "
             f"`f1 schema resume {job.number}`, or `f1 schema cancel {job.number}`, then try again",
         )
+
+
+def under_way(job: Job, why: F1Error) -> F1Error:
+    """Return what is said of a plan that cannot be made on what a change has half done."""
+    return F1Error(
+        Code.FAILED_PRECONDITION,
+        f"schema change {job.number} of {job.database} ({job.what}) is {job.state}: plan again when it has ended "
+        f"(`f1 schema jobs`); as the schema is now, {why.message}",
+    )

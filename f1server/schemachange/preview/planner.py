@@ -15,6 +15,7 @@ from f1server.check.parts import Part, PartKind, divided
 from f1server.rows.keys import table_span
 from f1server.rows.layout import layout
 from f1server.schemachange.jobs.jobs import Job, JobStore
+from f1server.schemachange.jobs.wording import under_way
 from f1server.schemachange.preview.advice import advice
 from f1server.schemachange.preview.survey import Only, Probe, Survey, Surveyor, probe_of
 from f1server.schemachange.steps.diff import Step, plan_steps
@@ -123,8 +124,13 @@ class SchemaPlanner:
 
     async def _plan(self, database: str, sources: Sources, timestamp: int) -> tuple[PlannedChange, list[Part]]:
         schema = await self._checker.schema_at(database, timestamp)
-        new = sources.draft(schema)
-        steps = tuple(plan_steps(schema, new))
+        try:
+            new = sources.draft(schema)
+            steps = tuple(plan_steps(schema, new))
+        except F1Error as error:
+            if (running := await self._jobs.running(database)) is not None:
+                raise under_way(running.job, error) from None
+            raise
         after = reduce(lambda before, step: advance(before, step.edits), steps, schema)
         probe = probe_of(schema, new, steps)
         parts = [Part(PartKind.ROWS, *table_span(probe.schema, root), root.id) for root in probe.roots()]
