@@ -388,7 +388,8 @@ class Session:
     ) -> tuple[pb.SchemaJobsReply, Server]:
         """Wait until a schema change has ended that this client asked for, at any server; ``cause``: why it must ask.
 
-        Raises what the change failed with; UNKNOWN_OUTCOME if nobody knows it, or nobody tells in time.
+        While a change runs it is waited for beyond ``deadline``. Raises what the change failed with; DEADLINE_EXCEEDED
+        if it is paused; UNKNOWN_OUTCOME if nobody knows it, or nobody tells in time.
         """
 
         def make() -> pb.Request:
@@ -406,6 +407,11 @@ class Session:
             except F1Error as error:
                 if "schema_change" in error.details:
                     raise
+                if error.code in (Code.DEADLINE_EXCEEDED, Code.NOT_FOUND):
+                    # Ours may wait behind the one that runs.
+                    running = await self._change_that_runs(cause)
+                    if running or (running is not None and error.code is Code.DEADLINE_EXCEEDED):
+                        deadline, patience = Deadline.after(self.timeout_s), Deadline.after(_CHANGE_GRACE_S)
                 delay_s = backoff.next_s()
                 # What the lost server has sent may still arrive; a server that cannot ask the storage tier asks again.
                 unknown = error.code is Code.NOT_FOUND and not ends_within(patience, delay_s)
@@ -413,6 +419,26 @@ class Session:
                     text = f"the schema may have changed or not ({cause.message}); look at it before doing it again"
                     raise F1Error(Code.UNKNOWN_OUTCOME, text, details=cause.details) from error
             await asyncio.sleep(delay_s)
+
+    async def _change_that_runs(self, cause: F1Error) -> int | None:
+        """Return the number of the schema change that runs, 0 if none does, None if nobody tells.
+
+        Raises DEADLINE_EXCEEDED, ambiguous, if it is paused: who knows for how long.
+        """
+        try:
+            jobs = (await self.schema_jobs(pb.SchemaJobs())).jobs
+        except F1Error:
+            return None
+        for job in jobs:
+            if job.state == "paused":
+                number = str(job.number)
+                text = (
+                    f"schema change {number} is paused ({cause.message}): `f1 schema resume {number}` has it go on, "
+                    f"`f1 schema cancel {number}` takes it back"
+                )
+                details = {"schema_change": number}
+                raise F1Error(Code.DEADLINE_EXCEEDED, text, retryable=False, ambiguous=True, details=details)
+        return max((job.number for job in jobs if job.state in ("running", "undoing")), default=0)
 
     async def plan_schema(self, plan: pb.PlanSchema, timeout_s: float) -> pb.PlanSchemaReply:
         """Do one step of the plan of a change, at any server. Each may be done again."""
