@@ -27,6 +27,8 @@ FIRST_ANSWER_BYTES = 4 << 20
 NEXT_ANSWER_BYTES = 8 << 20
 
 # How long a client goes on asking what became of a commit after the time for the commit itself is over.
+_FOLLOW_S = 60.0
+"""How long a server is asked for the end of a schema change before it is asked again whether one runs."""
 _CHANGE_GRACE_S = 5.0
 """How long somebody is asked for a schema change that nobody knows."""
 _OUTCOME_GRACE_S = 20.0
@@ -407,16 +409,16 @@ class Session:
             except F1Error as error:
                 if "schema_change" in error.details:
                     raise
-                if error.code in (Code.DEADLINE_EXCEEDED, Code.NOT_FOUND):
-                    # Ours may wait behind the one that runs.
-                    running = await self._change_that_runs(cause)
-                    if running or (running is not None and error.code is Code.DEADLINE_EXCEEDED):
-                        deadline, patience = Deadline.after(self.timeout_s), Deadline.after(_CHANGE_GRACE_S)
+                if error.code is Code.DEADLINE_EXCEEDED and await self._change_that_runs(cause) is not None:
+                    deadline = Deadline.after(_FOLLOW_S)
                 delay_s = backoff.next_s()
                 # What the lost server has sent may still arrive; a server that cannot ask the storage tier asks again.
                 unknown = error.code is Code.NOT_FOUND and not ends_within(patience, delay_s)
                 if not (unknown or error.code is Code.DEADLINE_EXCEEDED) or ends_within(deadline, delay_s):
-                    text = f"the schema may have changed or not ({cause.message}); look at it before doing it again"
+                    behind = await self._change_that_runs(cause) if error.code is Code.NOT_FOUND else None
+                    waits = f", and may wait behind schema change {behind}, which runs" if behind else ""
+                    what = f"the schema may have changed or not ({cause.message}){waits}"
+                    text = f"{what}; look at it before doing it again"
                     raise F1Error(Code.UNKNOWN_OUTCOME, text, details=cause.details) from error
             await asyncio.sleep(delay_s)
 

@@ -186,8 +186,7 @@ class SchemaChanges:
             rights.require_sources(sources.state_roles)
             return with_creator(schema, sources.wanted(schema, new_id), rights.creator)
 
-        what = f"sources: {summary(planned)}"
-        return await self._change(database, compiled, what, may_drop=lost, change_id=change_id)
+        return await self._change(database, compiled, may_drop=lost, change_id=change_id)
 
     async def _planned(self, database: str, sources: Sources, *, waits: bool) -> tuple[Schema, list[Step]]:
         """Plan what sources take. A change that runs is waited for: what it has half done is no ground to plan on."""
@@ -245,7 +244,7 @@ class SchemaChanges:
         self,
         database: str,
         compiled: Callable[[Schema, NewId], Schema],
-        what: str,
+        what: str = "",
         *,
         may_drop: Sequence[Element] | None = None,
         change_id: bytes = b"",
@@ -253,7 +252,8 @@ class SchemaChanges:
     ) -> Applied:
         """Begin a change and return when it has ended. One that runs is waited for, or this goes ``beside`` it.
 
-        ``may_drop``: the tables and columns that it may drop, if they hold no data when nobody can write any more.
+        ``what`` names it in lists, by default what its steps do. ``may_drop``: the tables and columns that it may drop,
+        if they hold no data when nobody can write them any more.
         """
         self._leases.release_task()
         steps: list[Step] = []
@@ -269,8 +269,9 @@ class SchemaChanges:
             created = self._clock.sample().tt.latest
             base, wanted = encode_schema(schema), encode_schema(goal)
             me = self._leases.server
-            job = Job(number, database, what, base, wanted, created, owner=me, epoch=1, change_id=change_id, joint=True)
-            jobs[:] = [replace(job, keeps_data=may_drop is not None)]
+            title = what or f"sources: {summary(steps)}"
+            job = Job(number, database, title, base, wanted, created, owner=me, epoch=1, change_id=change_id)
+            jobs[:] = [replace(job, joint=True, keeps_data=may_drop is not None)]
             return Write(job_key(database), encode_job(jobs[0]))
 
         await self._store.load(database)
