@@ -251,6 +251,9 @@ class DirectCall:
             self._end(Status(error.code().name, error.details() or "", packed))
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             self._end(Status("UNAVAILABLE", f"the channel is closed: {error}"))
+        except Exception as error:  # a defect of ours: nobody is to wait for the call for ever
+            _log.error("a direct stream was not opened", exc=error)
+            self._end(Status("INTERNAL", f"unexpected {type(error).__name__}"))
         else:
             if self._connection is None:
                 self._instead = self._over_grpc()

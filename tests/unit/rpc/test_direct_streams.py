@@ -313,3 +313,19 @@ def test_a_stopping_server_gives_its_streams_the_grace() -> None:
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
     run(scenario())
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_defect_while_it_is_opened_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> Any:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        async with served() as here:
+            monkeypatch.setattr(here.channel, "_ask", broken)
+            call = echo.session_method(here.channel)()
+            assert await call.code() is grpc.StatusCode.INTERNAL
+            with pytest.raises(grpc.aio.AioRpcError):
+                assert [batch async for batch in call] == []
+
+    run(scenario())
