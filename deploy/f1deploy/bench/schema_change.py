@@ -102,7 +102,7 @@ def command(
     ] = 60.0,
     turns: Annotated[
         float, typer.Option(min=0.0, max=3600, help="Seconds that the build goes on and is held up in turns; 0: never.")
-    ] = 20.0,
+    ] = 60.0,
     rate: Annotated[
         float, typer.Option(min=0.0, max=100_000, help="Operations that arrive in a second; 0: half of the capacity.")
     ] = 0.0,

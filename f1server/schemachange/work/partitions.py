@@ -1,4 +1,4 @@
-"""How the rows of a table are divided for a walk (pure): into parts that are seconds of work each."""
+"""How the rows of a table are divided for a walk (pure): into parts that are seconds of work each, at full pace."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spanstore.client import Sketch
 
 __all__ = ["Partition", "at_roots", "divided", "path_of"]
 
-MOST = 1_000
+MOST = 2_000
 """Partitions of a table, at most: how far each is stands in one row."""
 _BYTES = 16 << 20
 

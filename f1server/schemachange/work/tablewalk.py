@@ -29,15 +29,11 @@ from f1server.schemachange.work.walking import Walk, WalkKind
 from f1server.schemachange.work.walkstore import Place, WalkState, WalkStore
 from spanstore.client import KeyRange, SpanClient
 
-__all__ = ["Ground", "TableWalks", "Walked", "rows_each", "rows_of", "to_purge", "to_sum", "to_verify"]
+__all__ = ["Ground", "TableWalks", "Walked", "rows_of", "to_purge", "to_sum", "to_verify"]
 
 LOG = logging.getLogger(__name__)
 
-ROWS_EACH = 5_000
-"""Rows of a partition, at most if there are not many of them: what a pause, or a death, lets be done again."""
-_LEAST_EACH = 2_000
-_PARTS = 50
-"""A small table is worked on at a lower pace, so that its partitions are smaller, too."""
+ROWS_EACH = 30_000
 _SEGMENT_ROWS = 1_000
 _FORESEEN_KEYS = 200_000
 """Keys that are looked at to tell how many there are, before the walk itself: half a second."""
@@ -135,11 +131,6 @@ def to_purge(schema: Schema, tasks: Sequence[Task[Element]]) -> list[Ground]:
     return found
 
 
-def rows_each(rows: int) -> int:
-    """Return how many rows a partition of a table with so many is to have."""
-    return min(ROWS_EACH, max(_LEAST_EACH, rows // _PARTS))
-
-
 class TableWalks:
     """Walks over tables, for the owner of a change."""
 
@@ -157,7 +148,7 @@ class TableWalks:
         self._workers = workers
         self._now_s = now_s
         self.rows_each = ROWS_EACH
-        """Rows of a partition, about, at most."""
+        """Rows of a partition, about."""
 
     async def foresee(self, grounds: Sequence[Ground], watch: Watch) -> None:
         """Tell ``watch`` about how much there is to do. Entries that are still to be made are as many as their rows."""
@@ -205,7 +196,7 @@ class TableWalks:
             [KeyRange(*span)], tables=ground.tables, every=min(_SEGMENT_ROWS, max(self.rows_each, 1))
         )
         borders = [start for start, _, _ in (await self._client.range_map()).pieces(*span)]
-        parts = divided(span, borders, sketch, min(self.rows_each, rows_each(sketch.totals[0].rows)))
+        parts = divided(span, borders, sketch, self.rows_each)
         if ground.kind is not WalkKind.PURGE:
             return parts
         # What is deleted goes from a row's last descendant to itself, so a hierarchy is not cut below its root's rows.

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import Column, ColumnType, Kind, Schema, Table
 from f1server.schemachange.work.partitions import Partition, at_roots, divided
-from f1server.schemachange.work.tablewalk import rows_each
-from f1server.schemachange.work.throttle import ThrottleOptions
 from spanstore.client import Segment, Sketch, TableCount
 
 SPAN = (b"\x10", b"\x20")
@@ -46,14 +44,6 @@ def test_rows_are_cut_by_number_and_by_size() -> None:
     assert [part.rows for part in divided(SPAN, [], sketch(counts), 10_000)] == [10_000] * 10
     assert len(divided(SPAN, [], sketch(counts, row_bytes=18_000), 10_000)) >= 90
     assert len(divided(SPAN, [], sketch(counts), 10_000, most=4)) == 4
-
-
-@given(st.integers(1, 4_000_000))
-def test_a_change_that_is_paused_every_few_seconds_ends(rows: int) -> None:
-    """What is paused within a partition begins it again: partitions of 30,000 rows never ended while users kept the
-    pace low."""
-    slowest = ThrottleOptions().over(rows).shared(2).floor
-    assert rows_each(rows) / slowest <= 15  # seconds
 
 
 def test_an_empty_table_is_one_partition() -> None:
