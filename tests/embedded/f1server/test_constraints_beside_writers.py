@@ -88,13 +88,13 @@ def test_it_holds_or_leaves_nothing(seed: int, change: str, breaks: float) -> No
             Writer(await db.at(n), rows, ids, random.Random(f"{seed} {n}"), breaks) for n, ids in enumerate(halves)
         ]
         tasks = [db.env.spawn(writer.run()) for writer in writers]
-        await asyncio.sleep(rng.random() * 0.2)
+        await asyncio.sleep(1.0 + rng.random())
         failure: f1.Error | None = None
         try:
             await (await db.at(seed % 2)).execute(change)
         except f1.Error as error:
             failure = error
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.05)
         for writer in writers:
             writer.stopped = True
         await asyncio.gather(*tasks)
