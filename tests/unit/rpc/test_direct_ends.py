@@ -205,3 +205,35 @@ def test_it_listens_wherever_grpc_does(host: str) -> None:
             await stream.close()
 
     run(scenario())
+
+
+class Pausable(asyncio.Transport):
+    """A transport that notes whether it is read from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+def test_nothing_is_read_behind_a_first_frame_that_nobody_has_looked_at() -> None:
+    async def scenario() -> None:
+        transport = Pausable()
+        connection = Connection(1 << 20, on_open=lambda _: None)
+        connection.connection_made(transport)
+        connection.data_received(frame(Kind.OPEN, b"x"))
+        assert not transport.reads
+        assert await connection.receive() == (Kind.OPEN, b"x")
+        assert not transport.reads
+        connection.trust()
+        assert transport.reads
+
+    asyncio.run(scenario())
