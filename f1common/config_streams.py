@@ -19,7 +19,7 @@ class StreamsSection(Struct, frozen=True, kw_only=True):
         ),
     ] = True
     direct_port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port for direct streams, on `server.host`; 0 takes a free one.")
+        int, Meta(ge=0, le=65535, description="Port of a spanserver for direct streams; 0: a free one.")
     ] = 0
 
 

@@ -402,6 +402,7 @@ class Session:
 
         patience = Deadline.after(_CHANGE_GRACE_S)
         backoff = self.backoff()
+        asked_last = False
         while True:
             try:
                 response, server = await self.servers.call(make, deadline, Resend.ALWAYS)
@@ -409,8 +410,11 @@ class Session:
             except F1Error as error:
                 if "schema_change" in error.details:
                     raise
-                if error.code is Code.DEADLINE_EXCEEDED and await self._change_that_runs(cause) is not None:
-                    deadline = Deadline.after(_FOLLOW_S)
+                if error.code is Code.DEADLINE_EXCEEDED and not asked_last:
+                    running = await self._change_that_runs(cause)
+                    asked_last = running == 0  # it has just ended, or nobody will ever tell
+                    if running is not None:
+                        deadline = Deadline.after(_FOLLOW_S)
                 delay_s = backoff.next_s()
                 # What the lost server has sent may still arrive; a server that cannot ask the storage tier asks again.
                 unknown = error.code is Code.NOT_FOUND and not ends_within(patience, delay_s)

@@ -1,7 +1,7 @@
 """A schema change that goes on and is held up in turns, so that users are seen with it and without it at the same time.
 
 What a machine does changes by more within minutes than a build costs, so windows of minutes before and after it tell of
-the machine. Here the change is paused every few seconds and resumed (`f1 schema pause`): both kinds of turns are spread
+the machine. Here the change is paused again and again and resumed (`f1 schema pause`): both kinds of turns are spread
 evenly over the build, and a drift weighs on both alike. What happens within :data:`_SETTLE_S` of a change of turns
 belongs to neither.
 """
