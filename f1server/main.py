@@ -10,7 +10,7 @@ from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
-from f1common.rpc.configured import channels_of
+from f1common.rpc.configured import channels_of, f1server_factory
 from f1common.rpc.server import ServerBootstrap
 from f1server.process import F1Process
 from f1server.service import SERVICE_NAME
@@ -38,6 +38,7 @@ async def serve(config: Config) -> None:
         options_of(config),
         service_names=(SERVICE_NAME,),
         metrics=metrics,
+        server_factory=f1server_factory(config),
     )
     process = F1Process(
         config,

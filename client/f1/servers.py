@@ -17,8 +17,10 @@ from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import f1_pb2_grpc
 from f1common.rpc.backoff import Backoff
-from f1common.rpc.channels import ChannelCache, ChannelFactory
+from f1common.rpc.channels import ChannelCache, ChannelFactory, insecure_channel_factory
 from f1common.rpc.deadlines import Deadline
+from f1common.rpc.direct.dialling import direct_channel_factory
+from f1common.rpc.direct.methods import CLIENT_METHODS
 from f1common.rpc.status import error_from_wire
 from f1common.rpc.streams import RequestStream
 
@@ -205,7 +207,9 @@ class Servers:
         self._rng = rng
         self._clock = clock if clock is not None else BoundedClock(0)
         self._offset_us: int | None = None
-        self._channels = ChannelCache(channel_factory)
+        self._channels = ChannelCache(
+            channel_factory or direct_channel_factory(insecure_channel_factory(), CLIENT_METHODS)
+        )
         self._answered = asyncio.Event()
         self._favourite: Server | None = None
         self._favourite_until_s = 0.0

@@ -19,7 +19,7 @@ from f1common.errors import Code, F1Error
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
 from f1common.rpc.command import ConfigOption, SettingsOption, options_of, run_server
-from f1common.rpc.configured import channels_of, server_factory
+from f1common.rpc.configured import channels_of, storage_server_factory
 from f1common.rpc.server import ServerBootstrap
 from spanstore.engine.damage import WHOLE_SERVER, FileMarks
 from spanstore.engine.lmdb_engine import LmdbEngine
@@ -58,7 +58,7 @@ async def serve(config: Config) -> F1Error | None:
             options_of(config),
             service_names=(SERVICE_NAME,),
             metrics=metrics,
-            server_factory=server_factory(config),
+            server_factory=storage_server_factory(config),
         )
         rng = random.Random(f"{boot_id()} {boot_us()} {os.getpid()}")
         process = SpanProcess(

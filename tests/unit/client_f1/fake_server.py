@@ -22,6 +22,8 @@ from f1common.encoding.row import decode_row, encode_row
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1common.pb import f1_pb2_grpc, schema_pb2, types_pb2
+from f1common.rpc.direct.listening import DirectServer
+from f1common.rpc.direct.methods import CLIENT_METHODS
 from f1common.rpc.server import server_options
 from f1common.rpc.serving import serve_requests
 from f1common.rpc.status import error_from_exception, error_to_wire, maps_errors
@@ -124,9 +126,11 @@ class Store:
 class FakeServer:
     """One server. ``served`` is what it was asked, by kind."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, *, direct: bool = True) -> None:
+        """``direct``: clients are offered direct streams."""
         self.store = store
         self.name = name
+        self.direct = direct
         self.fault: Fault | None = None
         self.served: list[str] = []
         self.jobs: list[pb.SchemaJob] = []
@@ -142,7 +146,8 @@ class FakeServer:
         self.port = 0
 
     async def start(self) -> None:
-        self.server = grpc.aio.server(options=server_options())
+        over_grpc = grpc.aio.server(options=server_options())
+        self.server = DirectServer(over_grpc, CLIENT_METHODS) if self.direct else over_grpc
         f1_pb2_grpc.add_F1ServerServicer_to_server(_Servicer(self), self.server)
         self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self.server.start()
@@ -412,9 +417,9 @@ def ipc(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
 class FakeCluster:
     """Servers on an event loop in a thread of their own."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, direct: bool) -> None:
         self.store = Store()
-        self.servers = [FakeServer(self.store, f"f1-{i + 1}") for i in range(count)]
+        self.servers = [FakeServer(self.store, f"f1-{i + 1}", direct=direct) for i in range(count)]
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="fake f1servers", daemon=True)
 
@@ -454,9 +459,9 @@ async def _end_the_rest() -> None:
 
 
 @contextmanager
-def fake_cluster(count: int = 2) -> Iterator[FakeCluster]:
+def fake_cluster(count: int = 2, *, direct: bool = True) -> Iterator[FakeCluster]:
     """Run a fake cluster."""
-    cluster = FakeCluster(count)
+    cluster = FakeCluster(count, direct=direct)
     cluster._thread.start()
     try:
         for server in cluster.servers:

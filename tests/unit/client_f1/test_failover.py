@@ -15,9 +15,9 @@ from f1common.pb import f1_pb2 as pb
 from tests.unit.client_f1.fake_server import FakeCluster, FakeServer, fake_cluster, once
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with fake_cluster(2) as running:
+@pytest.fixture(params=[True, False], ids=["direct", "grpc"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[FakeCluster]:
+    with fake_cluster(2, direct=request.param) as running:
         running.put({1: 100, 2: 200, 3: 300})
         yield running
 

@@ -1,13 +1,14 @@
 """What is on the wire of a direct stream, and which streams go so."""
 
 import pytest
+from google.protobuf.descriptor import ServiceDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
 from f1common.errors import Code, F1Error
-from f1common.pb import spanstore_pb2
-from f1common.rpc.configured import DIRECT_METHODS
+from f1common.pb import f1_pb2, spanstore_pb2
 from f1common.rpc.direct.frames import FrameReader, Kind, Status, decode_status, encode
+from f1common.rpc.direct.methods import CLIENT_METHODS, STORAGE_METHODS
 from tests.unit.rpc.direct import frame
 
 
@@ -43,9 +44,16 @@ def test_a_status_that_cannot_be_read_is_internal() -> None:
     assert decode_status(encode(Status("ABORTED", "why", (("key-bin", b"1"),)))).trailing == (("key-bin", b"1"),)
 
 
-def test_the_methods_that_go_directly_are_streams_of_the_storage_tier() -> None:
-    service = spanstore_pb2.DESCRIPTOR.services_by_name["SpanServer"]
-    for method in DIRECT_METHODS:
+@pytest.mark.parametrize(
+    ("service", "methods"),
+    [
+        (spanstore_pb2.DESCRIPTOR.services_by_name["SpanServer"], STORAGE_METHODS),
+        (f1_pb2.DESCRIPTOR.services_by_name["F1Server"], CLIENT_METHODS),
+    ],
+    ids=["storage", "clients"],
+)
+def test_the_methods_that_go_directly_are_streams(service: ServiceDescriptor, methods: tuple[str, ...]) -> None:
+    for method in methods:
         _, name, short = method.split("/")
         assert name == service.full_name
         assert service.methods_by_name[short].client_streaming
