@@ -48,6 +48,7 @@ from f1server.plan.statements import (
     Statement,
     parse,
 )
+from f1server.points import PointQueries
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
 from f1server.schemachange.executor import SchemaChanges
@@ -100,6 +101,7 @@ class SqlRunner:
         self._engine = Engine(Duck(duck, self._executor))
         self._rowwise = RowEvaluator(self._engine.duck, clock)
         self._plans = PlanCache()
+        self._points = PointQueries(client, leases, self.together, self._plans, clock)
         self._dist: DistributedQueries | None = None
         self._committer: Committer | None = None
         self._pessimistic: PessimisticTransactions | None = None
@@ -194,6 +196,8 @@ class SqlRunner:
     # ------------------------------------------------------------------ queries
 
     async def _query(self, request: SqlRequest, statement: QueryStatement) -> SqlAnswer:
+        if not self._forced(statement.sql) and (answer := await self._points.run(request, statement)) is not None:
+            return answer
         schema, reader, ran = await self._started(request, statement)
         result = ran.result
         return SqlAnswer(
@@ -238,7 +242,7 @@ class SqlRunner:
         if request.kind == "OPTIMISTIC":
             bound = with_locks(bound)
         source = StorageSource(reader, self._client, locking=bound.locking)
-        if not request.writes and not (self._dist is not None and self._dist.forced(query.text)):
+        if not request.writes and not self._forced(query.text):
             # Before anybody counts the table: most such queries find their few rows.
             found = await self._engine.run_direct(bound, source)
             if found is None and request.few_as_rows:
@@ -260,6 +264,9 @@ class SqlRunner:
             batches = [batch async for batch in result.batches]
             result.batches = given(batches)
         return Ran(bound, result, choice)
+
+    def _forced(self, text: str) -> bool:
+        return self._dist is not None and self._dist.forced(text)
 
     async def _choose(self, request: SqlRequest, query: Query) -> Choice:
         """Return the plan of a query for slaves, or why it runs here."""

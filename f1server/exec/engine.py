@@ -341,7 +341,7 @@ async def given(batches: Sequence[Any]) -> AsyncIterator[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Picked:
+class PickedForm:
     """How columns of a scan become those of a result: positions, and the types on the way and at the end."""
 
     columns: tuple[ColumnInfo, ...]
@@ -363,10 +363,10 @@ def _cast(array: Any, wanted: Any) -> Any:
     return array if array.type == wanted else array.cast(wanted)
 
 
-def _picks_of(query: BoundQuery, picks: tuple[str, ...]) -> _Picked:
+def _picks_of(query: BoundQuery, picks: tuple[str, ...]) -> PickedForm:
     """Return how the columns of the query's only scan become its result; worked out once for a statement."""
     found = query.kept.get(picks)
-    if isinstance(found, _Picked):
+    if isinstance(found, PickedForm):
         return found
     (planned,) = query.scans
     check(query.columns is not None, "a query that only picks knows its columns")
@@ -376,7 +376,7 @@ def _picks_of(query: BoundQuery, picks: tuple[str, ...]) -> _Picked:
     final = pa.schema([(c.name, target.types[i]) for c, i in zip(columns, indices, strict=True)])
     infos, result = result_columns(final, columns)
     places = tuple((i, target.types[i], last) for i, last in zip(indices, result.types, strict=True))
-    query.kept[picks] = _Picked(infos, result, places, _cells_of(planned, indices))
+    query.kept[picks] = PickedForm(infos, result, places, _cells_of(planned, indices))
     return query.kept[picks]  # type: ignore[no-any-return]
 
 

@@ -19,6 +19,7 @@ from f1server.plan.conditions import Conditions, all_comparisons, collect, conju
 from f1server.plan.constants import Constant, Unfit, constant, evaluate, plain
 from f1server.plan.names import COLUMN_META, BaseTable, OutColumn
 from f1server.plan.planning import Planning, Shape, TablePlan, evaluated
+from f1server.plan.points import Point, point_of
 from f1server.plan.resolve import ProtoFunction, Resolver
 from f1server.plan.rules import apply_rules
 from f1server.plan.scans import Direct, Lookup, TableScan
@@ -83,7 +84,8 @@ class BoundQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A query whose names are looked up, for any parameters. ``tree`` is what ``template`` was written from."""
+    """A query whose names are looked up, for any parameters. ``tree`` is what ``template`` was written from; ``point``:
+    the row that it is about, if it is about one."""
 
     schema: Schema
     tree: exp.Expr
@@ -97,6 +99,7 @@ class Prepared:
     as_of: Constant | None = None
     locking: bool = False
     views: tuple[str, ...] = ()
+    point: Point | None = None
     kept: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -247,6 +250,7 @@ def finish(
         as_of,
         locking,
         tuple(resolver.views),
+        point_of(resolver.schema, resolver.tables, conditions, shape),
     )
 
 
