@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from f1.servers import Resend
+from f1common.encoding.row import encode_row
 from f1common.errors import Code, F1Error
+from f1common.pb import f1_pb2 as pb
 from f1server.points import PointQueries
 from f1server.testing.database import Database, with_database
 from tests.embedded.f1server.test_access import T, code_of, given, rows
@@ -45,6 +48,10 @@ _LONG: list[tuple[str, Sequence[object]]] = [
     ("SELECT V FROM A WHERE Id >= 2", ()),
     ("SELECT DISTINCT V FROM A WHERE Id = 1", ()),
     ("SELECT V FROM A WHERE Id = 1 LIMIT 0", ()),
+    ("SELECT V FROM A WHERE Id = 1 ORDER BY Id LIMIT 0", ()),
+    ("SELECT V FROM A WHERE Id = 1 AND V = Id", ()),
+    ("SELECT V FROM A WHERE Id = 1 AND Id = 1", ()),
+    ("SELECT Id FROM A WHERE V = 10", ()),
     ("SELECT V + 1 FROM A WHERE Id = 1", ()),
     ("SELECT count(*) FROM A WHERE Id = 1", ()),
     ("SELECT V FROM Kid WHERE Id = 1", ()),
@@ -125,6 +132,17 @@ def test_transactions_and_the_past_go_the_long_way(monkeypatch: pytest.MonkeyPat
         async with db.conn.transaction("pessimistic") as tx:
             assert await (await tx.execute(sql)).fetchall() == [(11,)]
         assert ways.short == 1
+        assert await db.rows(sql) == [(11,)]
+        assert ways.short == 2
+        # Writes that come with a statement are seen, whatever it says of its transaction.
+        schema = (await db.process().leases.current("default")).schema
+        key = encode_row({schema.table("A").column("Id").id: 1})
+        gone = pb.LogicalWrite(kind=pb.LogicalWrite.DELETE, table="A", key=key, schema_version=schema.version)
+        execute = pb.Execute(sql=sql, txn=pb.TxnContext(writes=[gone]), few_as_rows=True)
+        reply, _ = await db.conn.session.execute(execute, db.conn.session.deadline(), Resend.ALWAYS)
+        assert not reply.rows and ways.short == 2
+        # Nothing is told of a form that its table had not yet.
+        monkeypatch.setitem(vars(schema), "indexes_since", db.conn.session.servers.now_us() + 10_000_000)
         assert await db.rows(sql) == [(11,)]
         assert ways.short == 2
 

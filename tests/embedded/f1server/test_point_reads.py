@@ -215,7 +215,8 @@ def test_timestamp_is_that_of_the_read_and_within_the_lease(monkeypatch: pytest.
         conn = await db.at(0)
         session = conn.session
         read = pb.Read(reads=[table_read(await session.metadata(), Read("A", [1]))])
-        select = pb.Execute(sql="SELECT V FROM A WHERE Id = 1")
+        select = pb.Execute(sql="SELECT V FROM A WHERE Id = 1", few_as_rows=True)
+        await session.execute(select, session.deadline(), Resend.ALWAYS)  # from now on it has no plan of its own
         at = [0]
 
         async def answer(key: bytes) -> tuple[int, None]:
