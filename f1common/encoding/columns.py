@@ -8,6 +8,7 @@ NULL is the absence of a cell: its piece is empty.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,11 +19,13 @@ from f1common.encoding.row import COMMIT_TS_WIDTH, EXT_DATE, EXT_NUMERIC, EXT_TI
 from f1common.encoding.values import DATE_MAX, DATE_MIN, NUMERIC_SCALE, TIMESTAMP_MAX, TIMESTAMP_MIN
 from f1common.errors import Code, F1Error
 
-__all__ = ["MOST_CELLS", "MOST_ROWS", "join_rows", "pieces_of", "units_of"]
+__all__ = ["MOST_CELLS", "MOST_ROWS", "join_rows", "pieces_of", "rows_of_cells", "units_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
 _FIX_MAP = 16
+_KEPT_DATES = 1 << 15
+"""Ninety years of them: a load has the same dates again and again."""
 _DECIMAL = 16
 """Bytes of a decimal128."""
 
@@ -48,9 +51,7 @@ def pieces_of(column: int, array: pa.Array, scale: int = NUMERIC_SCALE) -> list[
     if pa.types.is_date32(kind):
         days = array.cast(pa.int32())
         _check_bounds(days, DATE_MIN, DATE_MAX, "a date in days")
-        return _each(
-            days.to_pylist(), lambda value: tag + _encode(Ext(EXT_DATE, value.to_bytes(4, "big", signed=True)))
-        )
+        return [b"" if value is None else tag + _date(value) for value in days.to_pylist()]
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         moments = array.cast(pa.int64())
         _check_bounds(moments, TIMESTAMP_MIN, TIMESTAMP_MAX, "a timestamp in microseconds")
@@ -69,6 +70,12 @@ def join_rows(columns: Sequence[Sequence[bytes]], rows: int) -> list[bytes]:
     heads = {count: _head(count) for count in range(len(columns) + 1)}
     whole = len(columns)
     return [heads[whole - row.count(b"")] + b"".join(row) for row in zip(*columns, strict=True)]
+
+
+def rows_of_cells(column: int, cells: Sequence[bytes]) -> list[bytes]:
+    """Return encoded rows of one cell of bytes each."""
+    start = _head(1) + _encode(column)
+    return [start + _encode(cell) for cell in cells]
 
 
 def units_of(array: pa.Array, scale: int) -> list[int | None]:
@@ -112,6 +119,11 @@ def _each(values: Iterable[Any], piece: Callable[[Any], bytes]) -> list[bytes]:
 def _numeric(units: int, scale: int) -> bytes:
     digits = units.to_bytes(units.bit_length() // 8 + 1, "big", signed=True)
     return _encode(Ext(EXT_NUMERIC, bytes((scale,)) + digits))
+
+
+@lru_cache(_KEPT_DATES)
+def _date(days: int) -> bytes:
+    return _encode(Ext(EXT_DATE, days.to_bytes(4, "big", signed=True)))
 
 
 def _timestamp(us: int) -> bytes:

@@ -5,7 +5,7 @@ A batch is a row under its root: the key holds the commit timestamp, which nobod
 timestamp and the root are not repeated in the value; :mod:`f1server.history` puts them in when it reads.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import cache
 
@@ -118,7 +118,7 @@ def batches_of(schema: Schema, changes: Iterable[tuple[Table, Change]], commit_i
         storage_key = layout(schema, where.root).row_key_again(root_key)
         grouped.setdefault(storage_key, (where.root, root_key, []))[2].append(change)
     roots = tuple(sorted(grouped))
-    links = _links(roots)
+    links = links_of(roots)
     return {
         storage_key: ChangeBatch(
             root.name, root_key, tuple(found), links[storage_key], commit_id=commit_id, roots=len(roots)
@@ -127,7 +127,7 @@ def batches_of(schema: Schema, changes: Iterable[tuple[Table, Change]], commit_i
     }
 
 
-def _links(roots: tuple[bytes, ...]) -> dict[bytes, tuple[bytes, ...]]:
+def links_of(roots: tuple[bytes, ...]) -> dict[bytes, tuple[bytes, ...]]:
     """Return, for each of a transaction's root rows, those that its batch names."""
     if len(roots) - 1 <= MAX_LINKS:
         return {root: tuple(other for other in roots if other != root) for root in roots}
@@ -171,63 +171,6 @@ def batch_tail(commit_id: bytes) -> tuple[bytes, int]:
     """Return how the keys of all batches of a transaction end, and where in that the commit timestamp goes."""
     prefix = batch_prefix(b"")
     return prefix + tuples.timestamp_placeholder() + tuples.encode((commit_id,)), len(prefix) + 1
-
-
-class ChangeBatches:
-    """Batches of new rows of one table, put together from encoded parts: what :func:`encode_batch` would give.
-
-    Messages one after the other are one message with the fields of all (protobuf's encoding says so), and here they
-    come in the order of their numbers.
-    """
-
-    def __init__(self, root: Table, table: Table) -> None:
-        self._head = pb.ChangeBatch(root_table=root.name).SerializeToString(deterministic=True)
-        self._row = pb.Change(table=table.name, table_id=table.id).SerializeToString(deterministic=True)
-        self._names: dict[tuple[str, ...], bytes] = {}
-        self._changes: dict[bytes, list[bytes]] = {}
-
-    def add(self, root: bytes, key: bytes, after: bytes, columns: tuple[str, ...]) -> None:
-        """Add a new row, in the order of keys.
-
-        ``root`` is the storage key of its root row, ``key`` its encoded primary key, ``after`` its encoded tracked
-        columns, and ``columns`` their names.
-        """
-        names = self._names.get(columns)
-        if names is None:
-            names = self._names[columns] = pb.Change(columns=columns).SerializeToString(deterministic=True)
-        change = b"".join((self._row, _field(_KEY, key), _field(_AFTER, after), names))
-        self._changes.setdefault(root, []).append(_field(_CHANGES, change))
-
-    def encoded(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (storage key of the root row, bytes of its batch), in the order of the roots."""
-        roots = tuple(sorted(self._changes))
-        tails: dict[tuple[bytes, ...], bytes] = {}
-        for root, links in _links(roots).items():
-            tail = tails.get(links)
-            if tail is None:
-                message = pb.ChangeBatch(other_roots=links, roots=len(roots))
-                tail = tails[links] = message.SerializeToString(deterministic=True)
-            yield root, b"".join((self._head, *self._changes[root], tail))
-
-
-_KEY = pb.Change.KEY_FIELD_NUMBER
-_AFTER = pb.Change.AFTER_FIELD_NUMBER
-_CHANGES = pb.ChangeBatch.CHANGES_FIELD_NUMBER
-_LENGTH_DELIMITED = 2
-
-
-def _field(number: int, data: bytes) -> bytes:
-    """Return a field of bytes or of a message as protobuf encodes it."""
-    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    groups = []
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
 
 
 def encode_batch(batch: ChangeBatch) -> bytes:
@@ -286,7 +229,6 @@ __all__ = [
     "MAX_LINKS",
     "Change",
     "ChangeBatch",
-    "ChangeBatches",
     "ChangeKind",
     "batch_key",
     "batch_prefix",
@@ -299,5 +241,6 @@ __all__ = [
     "change_to_pb",
     "decode_batch",
     "encode_batch",
+    "links_of",
     "tracked_ids",
 ]

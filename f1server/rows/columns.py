@@ -18,13 +18,14 @@ from typing import overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from f1common.encoding.columns import join_rows, pieces_of, units_of
+from f1common.encoding.columns import join_rows, pieces_of, rows_of_cells, units_of
 from f1common.encoding.values import NUMERIC_SCALE
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import Column, ElementState, Kind, Schema, Table
 from f1server.rows import locks
 from f1server.rows.arrow import arrow_type, from_arrow
-from f1server.rows.changes import BATCH_CELL, ChangeBatches, batch_tail, check_batch_key, tracked_ids
+from f1server.rows.changes import BATCH_CELL, batch_tail, check_batch_key, tracked_ids
+from f1server.rows.columnchanges import new_batches, new_changes
 from f1server.rows.columnentries import NewEntries, entries_by_columns, plan_entries
 from f1server.rows.columnkeys import RowKeys
 from f1server.rows.defaults import columns_with_default
@@ -33,7 +34,7 @@ from f1server.rows.keys import MAX_KEY_BYTES
 from f1server.rows.layout import layout, of_schema
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
-from spanstore.client import Write
+from spanstore.client import Puts
 
 __all__ = ["ColumnBatch", "PlannedRows", "RowWrites", "plan_rows", "read_columns"]
 
@@ -106,16 +107,15 @@ class RowWrites(Sequence[LogicalWrite]):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRows:
-    """What to write: the rows, whose ``keys`` are in ascending order and new, their index entries and their history.
+    """What to write: the rows, which are new, their index entries and their history.
 
     ``parents`` are keys of rows that must be there.
     """
 
-    keys: list[bytes]
-    values: list[bytes]
+    rows: Puts
     parents: list[bytes]
     entries: NewEntries
-    history: list[Write]
+    history: Puts | None
 
 
 def plan_rows(schema: Schema, batch: ColumnBatch, commit_unique: bytes) -> PlannedRows | None:
@@ -193,25 +193,27 @@ def _plan(schema: Schema, table: Table, batch: ColumnBatch, commit_unique: bytes
     ids = sorted(set(batch.columns) - set(table.key_column_ids))
     pieces = {i: pieces_of(i, batch.columns[i], _scale(table.by_id[i])) for i in ids}
     values = join_rows([pieces[i] for i in ids], batch.rows)
-    history: list[Write] = []
+    history = None
     if not table.untracked:
-        history = _history(schema, table, keys, pieces, values, commit_unique)
+        history = _history(schema, table, keys, batch, pieces, values, commit_unique)
     entries = plan_entries(schema, table, keys, batch.columns, pieces)
     if entries is None:
         return None
     order = keys.order
-    return PlannedRows([keys.rows[i] for i in order], [values[i] for i in order], keys.parents(), entries, history)
+    rows = Puts([keys.rows[i] for i in order], [values[i] for i in order], absent=True)
+    return PlannedRows(rows, keys.parents(), entries, history)
 
 
 def _history(
     schema: Schema,
     table: Table,
     keys: RowKeys,
+    batch: ColumnBatch,
     pieces: Mapping[int, Sequence[bytes]],
     values: Sequence[bytes],
     commit_unique: bytes,
-) -> list[Write]:
-    """Return the writes of the change batches: as :func:`f1server.rows.changes.batches_of` and what follows it.
+) -> Puts:
+    """Return the change batches: as :func:`f1server.rows.changes.batches_of` and what follows it.
 
     ``values``: the rows from all of ``pieces``.
     """
@@ -220,18 +222,14 @@ def _history(
     if len(tracked) < len(pieces):
         after = join_rows([pieces[i] for i in sorted(tracked)], len(keys.rows))
     names = tuple(table.by_id[i].name for i in tracked)
-    own, roots = keys.own(), keys.roots
-    batches = ChangeBatches(layout(schema, table).root, table)
-    filled = list(zip(*(pieces[i] for i in tracked), strict=True)) if tracked else [()] * len(own)
-    for i in keys.order:
-        # As a rule all columns have a value.
-        given = names if all(filled[i]) else tuple(n for n, piece in zip(names, filled[i], strict=True) if piece)
-        batches.add(roots[i], own[i], after[i], given)
-    found = list(batches.encoded())
+    own, order = keys.own(), keys.order
+    given = [names] * len(order)
+    if any(batch.columns[i].null_count for i in tracked):
+        filled = list(zip(*(pieces[i] for i in tracked), strict=True))
+        given = [tuple(n for n, piece in zip(names, filled[i], strict=True) if piece) for i in order]
+    changes = new_changes(table, [own[i] for i in order], [after[i] for i in order], given)
+    roots, batches = new_batches(layout(schema, table).root, [keys.roots[i] for i in order], changes)
     tail, offset = batch_tail(commit_unique)
-    check_batch_key(max((root for root, _ in found), key=len), commit_unique, table.name)
-    cells = pieces_of(BATCH_CELL, pa.array([data for _, data in found], pa.binary()))
-    stored = join_rows([cells], len(found))
-    return [
-        Write(root + tail, value, key_offset=len(root) + offset) for (root, _), value in zip(found, stored, strict=True)
-    ]
+    check_batch_key(max(roots, key=len), commit_unique, table.name)
+    stored = rows_of_cells(BATCH_CELL, batches)
+    return Puts([root + tail for root in roots], stored, stamp_before_end=len(tail) - offset)

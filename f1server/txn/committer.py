@@ -243,18 +243,18 @@ class Committer:
         tx = self._transaction(leased.schema, request, attempt)
         for parent in planned.parents:
             tx.expect(ExpectExists(parent))
-        for key, value in zip(planned.keys, planned.values, strict=True):
-            tx.write(key, value)
-            tx.expect(ExpectAbsent(key))
+        tx.put(planned.rows)
+        if planned.history is not None:
+            tx.put(planned.history)
         for key in planned.entries.alone:
             tx.expect(ExpectAbsent(key))
         try:
-            ts = await self._send(tx, leased, [*planned.entries.writes, *planned.history], timeout_s)
+            ts = await self._send(tx, leased, planned.entries.writes, timeout_s)
         except F1Error as error:
             if error.code not in (Code.ALREADY_EXISTS, Code.NOT_FOUND):
                 raise
             raise _LookAtRows(Code.ABORTED, f"the rows have to be looked at one by one: {error.message}") from error
-        return Committed(ts, len(planned.keys))
+        return Committed(ts, len(planned.rows))
 
     async def _attempt(
         self,

@@ -13,7 +13,7 @@ from spanstore.client.bundling import Bundles
 from spanstore.client.reading import Part
 from spanstore.client.router import Router
 from spanstore.client.twophase import Plan, Share, Spawn
-from spanstore.client.values import CommitId, KeyRange, Precondition, ReadResult, Row, Version, Write
+from spanstore.client.values import CommitId, KeyRange, Precondition, Puts, ReadResult, Row, Version, Write, size_of
 from spanstore.placement.range_map import RangeMap
 
 _FENCE_US = 30_000_000
@@ -56,6 +56,7 @@ class Transaction:
         self._saw = saw
         self._writes: dict[bytes, Write] = {}
         self._appends: list[Write] = []
+        self._puts: list[Puts] = []
         self._preconditions: list[Precondition] = []
         self._held: dict[int, Share] = {}
         self._lock_requests = 0
@@ -192,11 +193,15 @@ class Transaction:
         else:
             self._writes[key] = write
 
+    def put(self, puts: Puts) -> None:
+        """Buffer many writes of keys that nothing else of the transaction writes. Its own reads do not see them."""
+        self._check_open()
+        self._puts.append(puts)
+
     @property
     def size(self) -> int:
         """How many bytes the keys and values of all buffered writes have."""
-        writes = [*self._writes.values(), *self._appends]
-        return sum(len(write.key) + len(write.value or b"") for write in writes)
+        return size_of([*self._writes.values(), *self._appends], self._puts)
 
     def expect(self, test: Precondition) -> None:
         """Commit only if ``test`` holds then."""
@@ -212,7 +217,8 @@ class Transaction:
         self._done = True
         ranges_map = await self._router.range_map(timeout_s)
         writes = [*self._writes.values(), *self._appends]
-        if not writes and not self._preconditions and self._lock_requests <= 1:
+        nothing = not (writes or self._puts or self._preconditions)
+        if nothing and self._lock_requests <= 1:
             # One request read everything at one moment under locks: there is nothing left to verify.
             self._release_all(ranges_map)
             return 0
@@ -227,7 +233,7 @@ class Transaction:
         return self.commit_ts
 
     def _plan(self, ranges_map: RangeMap, writes: list[Write], deadline: int) -> Plan:
-        shares = twophase.share_out(ranges_map, writes, self._preconditions)
+        shares = twophase.share_out(ranges_map, writes, self._preconditions, self._puts)
         for group, held in self._held.items():
             if not held.term:
                 continue  # it was asked, and did not own what was asked for

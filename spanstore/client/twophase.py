@@ -7,6 +7,7 @@ If this process dies in between, the participants ask the coordinator themselves
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +28,9 @@ from spanstore.client.values import (
     ExpectVersion,
     NoNewer,
     Precondition,
+    Puts,
     Write,
+    size_of,
 )
 from spanstore.placement.range_map import RangeMap
 
@@ -48,15 +51,27 @@ class Share:
 
     writes: list[Write] = field(default_factory=list)
     preconditions: list[Precondition] = field(default_factory=list)
+    puts: list[Puts] = field(default_factory=list)
     held: list[tuple[bytes, bytes | None, int]] = field(default_factory=list)
     term: int = 0
 
+    @property
+    def rows(self) -> int:
+        """How many keys it writes."""
+        return len(self.writes) + sum(map(len, self.puts))
+
+    @property
+    def size(self) -> int:
+        """How many bytes the keys and values have."""
+        return size_of(self.writes, self.puts)
+
     def packed(self) -> tuple[list[Write], list[Precondition], list[pb.Puts]]:
         """Return what is left of the writes and tests when those of many rows go together, and these."""
+        given = [_puts(puts) for puts in self.puts]
         plain = [w for w in self.writes if _is_plain(w)]
         appends = _appends(self.writes)
         if len(plain) + len(appends) < _MANY or len({w.key for w in self.writes}) < len(self.writes):
-            return self.writes, self.preconditions, []  # of two writes of one key the last one counts
+            return self.writes, self.preconditions, given  # of two writes of one key the last one counts
         absent = {test.key for test in self.preconditions if isinstance(test, ExpectAbsent)}
         new, old = [w for w in plain if w.key in absent], [w for w in plain if w.key not in absent]
         found = [
@@ -70,7 +85,14 @@ class Share:
         put = {w.key for w in new}
         gone = {w.key for w in (*plain, *appends)}
         rest = [w for w in self.writes if w.key not in gone]
-        return rest, [p for p in self.preconditions if not (isinstance(p, ExpectAbsent) and p.key in put)], found
+        tests = [p for p in self.preconditions if not (isinstance(p, ExpectAbsent) and p.key in put)]
+        return rest, tests, [*given, *found]
+
+    def unpacked(self) -> tuple[list[Write], list[Precondition], list[pb.Puts]]:
+        """Return the same for a server that knows each write and test by itself only."""
+        writes = [*self.writes, *(write for puts in self.puts for write in puts.writes())]
+        new = [ExpectAbsent(key) for puts in self.puts if puts.absent for key in puts.keys]
+        return writes, [*self.preconditions, *new], []
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -95,7 +117,7 @@ class Plan(msgspec.Struct, frozen=True):
     def work(self, group: int, *, packed: bool = False) -> pb.TxnWork:
         """Return the message of a group's share. ``packed``: plain writes go together, which older servers know not."""
         share = self.shares.get(group) or Share()
-        writes, tests, puts = share.packed() if packed else (share.writes, share.preconditions, [])
+        writes, tests, puts = share.packed() if packed else share.unpacked()
         return pb.TxnWork(
             txn=self.txn(),
             priority_ts=self.priority_ts,
@@ -204,7 +226,7 @@ async def _maker(
     plan: Plan, group: int, request: Callable[[bool], pb.Request], packed: bool
 ) -> Callable[[], pb.Request]:
     """Return what makes a message for each copy; one of many rows is made once, beside what else there is to do."""
-    rows = len(share.writes) if (share := plan.shares.get(group)) is not None else 0
+    rows = share.rows if (share := plan.shares.get(group)) is not None else 0
     if rows < MANY_ROWS:
         return lambda: request(packed)
     whole = await aside(rows, lambda: made(lambda: request(packed)))
@@ -273,23 +295,48 @@ async def _decide(router: Router, plan: Plan, group: int, ts: int | None) -> Non
         return  # the participant asks the coordinator by itself
 
 
-def share_out(ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iterable[Precondition]) -> dict[int, Share]:
+def share_out(
+    ranges_map: RangeMap, writes: Iterable[Write], preconditions: Iterable[Precondition], puts: Iterable[Puts] = ()
+) -> dict[int, Share]:
     """Deal writes and preconditions to the groups that own their keys."""
     shares: dict[int, Share] = {}
     for write in writes:
-        shares.setdefault(ranges_map.group_of(write.key), Share()).writes.append(write)
+        _share(shares, ranges_map.group_of(write.key)).writes.append(write)
+    for many in puts:
+        for group, mine in _cut(ranges_map, many).items():
+            _share(shares, group).puts.append(mine)
     for test in preconditions:
         if isinstance(test, ExpectUnchanged):
             for start, end, group in ranges_map.pieces(test.start, test.end):
-                piece = ExpectUnchanged(start, end, test.since_ts)
-                shares.setdefault(group, Share()).preconditions.append(piece)
+                _share(shares, group).preconditions.append(ExpectUnchanged(start, end, test.since_ts))
         elif isinstance(test, NoNewer):
             for share in shares.values():
-                if share.writes:
+                if share.rows:
                     share.preconditions.append(test)
         else:
-            shares.setdefault(ranges_map.group_of(test.key), Share()).preconditions.append(test)
+            _share(shares, ranges_map.group_of(test.key)).preconditions.append(test)
     return shares
+
+
+def _share(shares: dict[int, Share], group: int) -> Share:
+    found = shares.get(group)
+    if found is None:
+        found = shares[group] = Share()
+    return found
+
+
+def _cut(ranges_map: RangeMap, puts: Puts) -> dict[int, Puts]:
+    """Cut many writes at the borders of ranges, and return what each group gets."""
+    found: dict[int, tuple[list[bytes], list[bytes]]] = {}
+    start = 0
+    while start < len(puts.keys):
+        owner = ranges_map.lookup(puts.keys[start])
+        end = bisect_left(puts.keys, owner.end, start)
+        keys, values = found.setdefault(owner.group, ([], []))
+        keys += puts.keys[start:end]
+        values += puts.values[start:end]
+        start = end
+    return {group: Puts(keys, values, puts.absent, puts.stamp_before_end) for group, (keys, values) in found.items()}
 
 
 def _is_plain(write: Write) -> bool:
@@ -305,6 +352,10 @@ def _appends(writes: Sequence[Write]) -> list[Write]:
 
 def _stamp_before_end(write: Write) -> int:
     return len(write.key) - write.key_offset
+
+
+def _puts(puts: Puts) -> pb.Puts:
+    return pb.Puts(keys=puts.keys, values=puts.values, absent=puts.absent, stamp_before_end=puts.stamp_before_end)
 
 
 def _understood(puts: Sequence[pb.Puts]) -> Sequence[pb.Precondition]:

@@ -1,5 +1,6 @@
 """What the storage client takes and returns. Keys and values are bytes, timestamps microseconds since the epoch."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -49,6 +50,39 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     key_offset: int = -1
     value_offsets: tuple[int, ...] = ()
+
+
+class Puts(msgspec.Struct, frozen=True, gc=False):
+    """Many values at once, for keys in ascending order, each once: cheaper than a :class:`Write` for each.
+
+    ``absent``: only if none of the keys has a live row, as an :class:`ExpectAbsent` of each would say.
+    ``stamp_before_end``: eight bytes that begin so far before the end of each key take the commit timestamp; 0: none
+    do.
+    """
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    absent: bool = False
+    stamp_before_end: int = 0
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the keys and values have."""
+        return sum(map(len, self.keys)) + sum(map(len, self.values))
+
+    def writes(self) -> list[Write]:
+        """Return the same as a write for each key."""
+        back = self.stamp_before_end
+        return [Write(k, v, len(k) - back if back else -1) for k, v in zip(self.keys, self.values, strict=True)]
+
+
+def size_of(writes: Iterable[Write], puts: Iterable[Puts]) -> int:
+    """Return how many bytes the keys and values have."""
+    alone = sum(len(write.key) + len(write.value or b"") for write in writes)
+    return alone + sum(many.size for many in puts)
 
 
 class ExpectVersion(msgspec.Struct, frozen=True, gc=False):

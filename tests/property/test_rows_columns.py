@@ -134,10 +134,11 @@ def test_the_plan_is_that_of_the_planner(made: tuple[Schema, Table, ColumnBatch]
     event(f"{'by columns' if planned is not None else 'one by one'}, {'' if table.indexes else 'no '}index")
     if planned is None:
         return
-    rows = [Write(key, value) for key, value in zip(planned.keys, planned.values, strict=True)]
-    writes = [*rows, *planned.entries.writes, *planned.history]
+    many = [planned.rows] if planned.history is None else [planned.rows, planned.history]
+    writes = [*planned.entries.writes, *(write for puts in many for write in puts.writes())]
     assert sorted(writes, key=lambda write: write.key) == one_by_one(schema, batch)
-    assert planned.keys == sorted(planned.keys)
+    assert all(list(puts.keys) == sorted(puts.keys) for puts in many)
+    assert [puts.absent for puts in many] == [True, False][: len(many)]
     planner = WritePlanner(schema, list(RowWrites(batch)))
     assert planned.parents == sorted(planner.needs().shared_rows)
     assert sorted(planned.entries.alone) == sorted(planner.needs().unique)
@@ -155,7 +156,8 @@ def test_rows_of_a_plain_table_are_planned_by_columns() -> None:
     schema, batch = plain()
     planned = plan_rows(schema, batch, b"id")
     assert planned is not None
-    assert len(planned.keys) == len(planned.history) == 3
+    assert planned.history is not None
+    assert len(planned.rows) == len(planned.history) == 3
 
 
 @pytest.mark.parametrize(
