@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from f1common.errors import Code, F1Error
 from f1common.pb import spanstore_pb2 as pb
-from spanstore.client import CommitId, ExpectAbsent, ExpectExists, SpanClient, Write
-from spanstore.client.twophase import Plan, Share
+from spanstore.client import CommitId, ExpectAbsent, ExpectExists, Puts, SpanClient, Write
+from spanstore.client.twophase import Plan, Share, share_out
 from spanstore.client.values import Precondition
 from spanstore.group.requests import Commit, TxnWork
+from spanstore.placement.range_map import RangeMap
 from spanstore.runtime.wire import request_from_pb
 from spanstore.txn import outcomes
 from tests.unit.client.fakes import DONE, Answer, Script, Tier, body, committed, prepared, talk
@@ -73,6 +74,28 @@ def test_a_packed_share_is_the_same_share(writes: Sequence[Write], tests: list[P
     assert (plain.txn, plain.deadline, plain.above) == (packed.txn, packed.deadline, packed.above)
 
 
+@given(
+    keys=st.sets(st.binary(min_size=1, max_size=2).filter(lambda key: b"\x01" <= key < b"\xff"), max_size=30),
+    borders=st.sets(st.binary(min_size=1, max_size=2).filter(lambda key: key < b"\xff"), max_size=6),
+    packed=st.booleans(),
+)
+def test_many_puts_are_dealt_as_writes_one_by_one_are(keys: set[bytes], borders: set[bytes], packed: bool) -> None:
+    starts = [b"", *sorted(borders)]
+    ranges = RangeMap.from_starts([(start, position % 3) for position, start in enumerate(starts)])
+    rows = Puts(sorted(keys), [b"v" + key for key in sorted(keys)], absent=True)
+    history = Puts([key + b"12345678id" for key in rows.keys], [b"h"] * len(rows), stamp_before_end=10)
+    dealt = share_out(ranges, [], [], [rows, history])
+    tests = [ExpectAbsent(key) for key in rows.keys]
+    assert [write.key_offset for write in history.writes()] == [len(key) for key in rows.keys]
+    expected = share_out(ranges, [*rows.writes(), *history.writes()], tests)
+    assert dealt.keys() == expected.keys()
+    for group, share in dealt.items():
+        ours, theirs = read(share, packed=packed), read(expected[group], packed=False)
+        assert sorted(ours.writes, key=lambda w: w.key) == sorted(theirs.writes, key=lambda w: w.key)
+        assert absent(ours) == absent(theirs) and not others(ours)
+        assert (share.rows, share.size) == (expected[group].rows, expected[group].size)
+
+
 def test_of_two_writes_of_one_key_the_last_one_counts() -> None:
     writes = [*(Write(key, b"v") for key in KEYS), Write(KEYS[0], None)]
     assert read(Share(writes), packed=True).writes[-1] == read(Share(writes), packed=False).writes[-1]
@@ -129,6 +152,23 @@ def test_servers_of_an_older_version_get_them_one_by_one(kinds: list[str]) -> No
         assert [kind for kind in tier.kinds() if kind in ("commit", "prepare")] == kinds
         sent = [w.key for request in tier.of("commit", 1)[-1:] for w in request.work.writes]
         assert sorted(sent) == sorted(w.key for w in writes if w.key < b"m")
+
+    talk(of_an_older_version(committed(77)), main)
+
+
+def test_puts_of_a_transaction_go_as_writes_to_servers_of_an_older_version() -> None:
+    puts = Puts(KEYS, [b"v"] * len(KEYS), absent=True)
+
+    async def main(client: SpanClient, tier: Tier) -> None:
+        for kinds in (["commit", "commit"], ["commit", "commit", "commit"]):
+            tx = client.transaction()
+            tx.put(puts)
+            assert tx.size == puts.size
+            assert await tx.commit() == 77
+            assert [kind for kind in tier.kinds() if kind == "commit"] == kinds
+        for request in tier.of("commit", 1)[1:]:
+            assert [w.key for w in request.work.writes] == KEYS
+            assert sorted(test.absent for test in request.work.preconditions) == KEYS
 
     talk(of_an_older_version(committed(77)), main)
 
