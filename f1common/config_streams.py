@@ -9,7 +9,7 @@ _MIB = 1 << 20
 
 
 class StreamsSection(Struct, frozen=True, kw_only=True):
-    """How the streams between servers travel. gRPC is the way wherever a direct one is not to be had."""
+    """How streams between servers and of clients travel. gRPC is the way wherever a direct one is not to be had."""
 
     direct: Annotated[
         bool,
@@ -19,7 +19,7 @@ class StreamsSection(Struct, frozen=True, kw_only=True):
         ),
     ] = True
     direct_port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port of a spanserver for direct streams; 0: a free one.")
+        int, Meta(ge=0, le=65535, description="Port for direct streams; 0: a free one, which an f1server offers its clients on loopback only.")
     ] = 0
 
 
