@@ -19,7 +19,12 @@ class StreamsSection(Struct, frozen=True, kw_only=True):
         ),
     ] = True
     direct_port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port for direct streams; 0: a free one, which an f1server offers its clients on loopback only.")
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="Port for direct streams; 0: a free one, which an f1server offers its clients on loopback only.",
+        ),
     ] = 0
 
 

@@ -27,17 +27,24 @@ _MOST_COMMITS = 64
 _LOSS = 4
 _GAIN = 2
 """A race that is lost costs about twice what one that is won saves, and more where many wait for the same row."""
+_CREDIT = 8
+"""So many wins may a table be behind before it is in doubt, a loss counting :data:`_LOSS` of them: a third loss in a
+row begins a doubt, one in four or fewer never does."""
 
 
 class Trust:
     """Whether commits of a table should be tried without locks: seldom while others are in their way.
 
+    A race that is lost now and then changes nothing. When they are more than every fifth, the table is in doubt.
+
     Of a table in doubt one commit in so many is tried, and all others take locks: four times as rarely after each one
     that met another, to one in :data:`_MOST_COMMITS`, and twice as often after each that did not, until all are again.
-    So what many change at once is tried now and then by one, never by all of them at the moment when the doubt ends.
+    So what many change at once is tried now and then by one, never by all of them at the moment when the doubt ends; and
+    the next loss begins another one.
     """
 
     def __init__(self) -> None:
+        self._debt: dict[str, int] = {}
         self._every: dict[str, int] = {}
         self._left: dict[str, int] = {}
 
@@ -57,6 +64,11 @@ class Trust:
     def lose(self, tables: Iterable[str]) -> None:
         """A commit was tried, and another one was in its way."""
         for table in tables:
+            debt = self._debt.get(table, 0) + _LOSS
+            if table not in self._every and debt <= _CREDIT:
+                self._debt[table] = debt
+                continue
+            self._debt.pop(table, None)
             self._every[table] = min(_LOSS * self._every.get(table, 1), _MOST_COMMITS)
             self._left[table] = self._every[table]
 
@@ -65,6 +77,10 @@ class Trust:
         for table in tables:
             if table in self._every:
                 self._gain(table)
+            elif table in self._debt:
+                self._debt[table] -= 1
+                if not self._debt[table]:
+                    del self._debt[table]
 
     def _gain(self, table: str) -> None:
         every = self._every[table] // _GAIN
@@ -73,6 +89,7 @@ class Trust:
             self._left[table] = min(self._left[table], every)
         else:
             del self._every[table], self._left[table]
+            self._debt[table] = _CREDIT
 
 
 class InTheWay(Exception):
