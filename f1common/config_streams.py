@@ -23,7 +23,7 @@ class StreamsSection(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=65535,
-            description="Port for direct streams; 0: a free one, which an f1server offers its clients on loopback only.",
+            description="Port for direct streams; 0: a free one, which an f1server offers clients on loopback only.",
         ),
     ] = 0
 

@@ -38,6 +38,8 @@ class TableWork:
     bytes: int
     exact: bool = False
     counts: dict[str, int] = field(default_factory=dict)
+    passes: int = 1
+    """How often the work counts each row, as ``rows_per_s`` of the plan does."""
 
 
 @dataclass(slots=True)
@@ -108,6 +110,11 @@ Progress = Callable[[int, int], None]
 """Called with how many keys were looked at, and how many there are, about."""
 
 
+def _table_work(work: pb.PlannedWork) -> TableWork:
+    elements = [(element.element, element.work) for element in work.elements]
+    return TableWork(work.table, elements, int(work.rows), int(work.bytes), passes=work.passes or 1)
+
+
 async def plan_change(
     session: Session,
     sources: Mapping[str, str],
@@ -145,10 +152,7 @@ def _plan_of(reply: pb.PlanSchemaReply) -> ChangePlan:
             Step(
                 [(move.element, move.before, move.after) for move in step.moves],
                 list(step.at_once),
-                [
-                    TableWork(w.table, [(e.element, e.work) for e in w.elements], int(w.rows), int(w.bytes))
-                    for w in step.work
-                ],
+                [_table_work(work) for work in step.work],
             )
             for step in reply.steps
         ],

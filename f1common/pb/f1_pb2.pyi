@@ -548,18 +548,20 @@ class ElementMove(_message.Message):
     def __init__(self, element: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class PlannedWork(_message.Message):
-    __slots__ = ("table_id", "table", "elements", "rows", "bytes")
+    __slots__ = ("table_id", "table", "elements", "rows", "bytes", "passes")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     table: str
     elements: _containers.RepeatedCompositeFieldContainer[ElementWork]
     rows: int
     bytes: int
-    def __init__(self, table_id: _Optional[int] = ..., table: _Optional[str] = ..., elements: _Optional[_Iterable[_Union[ElementWork, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    passes: int
+    def __init__(self, table_id: _Optional[int] = ..., table: _Optional[str] = ..., elements: _Optional[_Iterable[_Union[ElementWork, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., passes: _Optional[int] = ...) -> None: ...
 
 class ElementWork(_message.Message):
     __slots__ = ("element", "work")

@@ -39,8 +39,8 @@ class Trust:
 
     Of a table in doubt one commit in so many is tried, and all others take locks: four times as rarely after each one
     that met another, to one in :data:`_MOST_COMMITS`, and twice as often after each that did not, until all are again.
-    So what many change at once is tried now and then by one, never by all of them at the moment when the doubt ends; and
-    the next loss begins another one.
+    So what many change at once is tried now and then by one, never by all of them at the moment when the doubt ends.
+    The next loss begins another one.
     """
 
     def __init__(self) -> None:

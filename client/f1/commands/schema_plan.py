@@ -131,7 +131,7 @@ def _amount(work: TableWork, rows_per_s: int) -> str:
     rows = "no rows" if not work.rows else f"{about}{_counted(work.rows, 'row')} ({about and '~'}{_size(work.bytes)})"
     if not work.rows:
         return f"{rows} of {work.table}"
-    return f"{rows} of {work.table}, some {duration(work.rows / max(1, rows_per_s))}"
+    return f"{rows} of {work.table}, some {duration(work.rows * work.passes / max(1, rows_per_s))}"
 
 
 def _work(work: TableWork) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _step_document(plan: ChangePlan, step: Step) -> dict[str, Any]:
                 "rows": work.rows,
                 "bytes": work.bytes,
                 "exact": work.exact,
-                "estimated_ms": round(1000 * work.rows / max(1, plan.rows_per_s)),
+                "estimated_ms": round(1000 * work.rows * work.passes / max(1, plan.rows_per_s)),
                 "elements": [
                     {"element": element, "work": what, "count": work.counts.get(element)}
                     for element, what in work.elements

@@ -4,7 +4,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from itertools import accumulate
 
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id
@@ -18,9 +18,13 @@ from f1server.schemachange.jobs.jobs import Job, JobStore
 from f1server.schemachange.jobs.wording import under_way
 from f1server.schemachange.preview.advice import advice
 from f1server.schemachange.preview.survey import Only, Probe, Survey, Surveyor, probe_of
-from f1server.schemachange.steps.diff import Step, plan_steps
+from f1server.schemachange.steps.diff import Element, Step, plan_steps
 from f1server.schemachange.steps.edits import advance
+from f1server.schemachange.steps.moves import FORM
+from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.sources import Sources
+from f1server.schemachange.steps.states import Work
+from f1server.schemachange.work.verification import is_verified
 from spanstore.client import KeyRange, SpanClient
 
 __all__ = ["Files", "PlannedChange", "SchemaPlanner", "Size", "rows_per_s"]
@@ -69,11 +73,30 @@ class PlannedChange:
     pin: str = ""
     parts: tuple[Part, ...] = ()
     """With a timestamp: the rows that are to be looked at, divided."""
+    origins: dict[int, int] = field(default_factory=dict)
+    """The tables whose rows the forms have that tables get, by the id of the form."""
 
     @property
     def names(self) -> dict[int, str]:
         """The tables that there are, by id."""
         return {table.id: table.name for table in self.schema.tables}
+
+
+def _origins(versions: Sequence[Schema]) -> dict[int, int]:
+    """Return, by id, of which table that there is before each new form of one has the rows."""
+    known = versions[0].by_id.keys()
+    pairs = {(table.id, table.mirror_of) for schema in versions for table in schema.tables if table.mirror_of}
+    # The form that a table leaves is a mirror of the new one, until it is gone.
+    return {new: old for one in pairs for new, old in (one, one[::-1]) if new not in known and old in known}
+
+
+def passes_of(tasks: Sequence[Task[Element]]) -> int:
+    """Return how often work on a table counts each of its rows: to change it, and to verify rows and entries."""
+    changes = any(not (task.work is Work.REMOVE and task.element.kind == "index") for task in tasks)
+    verified = any(is_verified(task) for task in tasks)
+    entries = [task for task in tasks if task.element.kind in ("index", FORM)]
+    added_up = [task for task in entries if task.work is Work.REMOVE or verified]
+    return changes + verified + len(added_up)
 
 
 def _holders(rows: Sequence[LeaseRow], timestamp: int) -> tuple[LeaseRow, ...]:
@@ -131,7 +154,7 @@ class SchemaPlanner:
             if (running := await self._jobs.running(database)) is not None:
                 raise under_way(running.job, error) from None
             raise
-        after = reduce(lambda before, step: advance(before, step.edits), steps, schema)
+        versions = list(accumulate(steps, lambda before, step: advance(before, step.edits), initial=schema))
         probe = probe_of(schema, new, steps)
         parts = [Part(PartKind.ROWS, *table_span(probe.schema, root), root.id) for root in probe.roots()]
         tables = [probe.schema.by_id[table_id] for table_id in sorted(probe.concerns)]
@@ -145,7 +168,8 @@ class SchemaPlanner:
             )
         holders = _holders(await self._store.leases(database), timestamp)
         rate = rows_per_s(await self._jobs.log(database))
-        return PlannedChange(schema, after, steps, sizes, tuple(warnings), holders, rate), parts
+        planned = PlannedChange(schema, versions[-1], steps, sizes, tuple(warnings), holders, rate)
+        return replace(planned, origins=_origins(versions)), parts
 
     async def _measured(
         self, schema: Schema, tables: Sequence[Table], parts: Sequence[Part]

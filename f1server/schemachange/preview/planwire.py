@@ -7,9 +7,10 @@ from f1common.pb import f1_pb2 as pb
 from f1server.catalog.render import render_schema
 from f1server.catalog.schema import Schema
 from f1server.check.wire import plan_parts_to_pb, report_to_pb
-from f1server.schemachange.preview.planner import PlannedChange, Size
+from f1server.schemachange.preview.planner import PlannedChange, Size, passes_of
 from f1server.schemachange.preview.survey import FINGERPRINT_BYTES, Only, Survey
-from f1server.schemachange.steps.diff import Step
+from f1server.schemachange.steps.diff import Element, Step
+from f1server.schemachange.steps.plan import Task
 
 __all__ = ["only_from_pb", "planned_to_pb", "survey_to_pb"]
 
@@ -58,17 +59,19 @@ def _state(state: object) -> str:
 
 
 def _work(planned: PlannedChange, step: Step) -> Sequence[pb.PlannedWork]:
-    by_table: dict[int, pb.PlannedWork] = {}
+    by_table: dict[int, list[Task[Element]]] = {}
     for task in step.tasks:
-        table_id = task.element.table_id
-        work = by_table.get(table_id)
-        if work is None:
-            size = planned.sizes.get(table_id, _NO_SIZE)
-            name = planned.names.get(table_id, task.element.name)
-            work = pb.PlannedWork(table_id=table_id, table=name, rows=size.rows, bytes=size.bytes)
-            by_table[table_id] = work
-        work.elements.add(element=str(task.element), work=task.work.value)
-    return list(by_table.values())
+        table_id = planned.origins.get(task.element.table_id, task.element.table_id)
+        by_table.setdefault(table_id, []).append(task)
+    found = []
+    for table_id, tasks in by_table.items():
+        size = planned.sizes.get(table_id, _NO_SIZE)
+        name = planned.names.get(table_id, tasks[0].element.name)
+        work = pb.PlannedWork(table_id=table_id, table=name, rows=size.rows, bytes=size.bytes, passes=passes_of(tasks))
+        for task in tasks:
+            work.elements.add(element=str(task.element), work=task.work.value)
+        found.append(work)
+    return found
 
 
 def survey_to_pb(survey: Survey) -> pb.PlanSchemaReply:

@@ -12,6 +12,7 @@ from f1server.schemachange.preview import planner, survey
 from f1server.testing.database import Database, with_database
 
 BASE = "A INT64 NOT NULL, V INT64, S STRING, PRIMARY KEY (A)"
+MOVED = "A INT64 NOT NULL, V INT64 NOT NULL, S STRING, PRIMARY KEY (V, A)"
 OTHER = "CREATE TABLE Other (K INT64 NOT NULL, Name STRING, PRIMARY KEY (K))"
 
 
@@ -290,5 +291,36 @@ def test_a_part_of_another_schema_is_refused() -> None:
         with pytest.raises(F1Error, match="plan the change anew") as caught:
             await db.conn.session.plan_schema(pb.PlanSchema(files=files, part=part), 10)
         assert caught.value.code is Code.INVALID_ARGUMENT
+
+    with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more"),
+    [
+        (BASE, ("CREATE INDEX ByV ON R (V)",)),
+        (BASE, ("CREATE INDEX ByV ON R (V)", "CREATE INDEX ByS ON R (S)")),
+        (f"{BASE}, W INT64 NOT NULL DEFAULT 5", ()),
+        (f"{BASE}, CONSTRAINT Small CHECK (V < 20)", ()),
+        (MOVED, ()),
+        (MOVED, ("CREATE INDEX ByS ON R (S)", "CREATE INDEX ByVS ON R (V, S)")),
+    ],
+    ids=["index", "two indexes", "column", "check", "move", "move with indexes"],
+)
+def test_the_work_that_is_planned_is_the_work_that_is_done(columns: str, more: tuple[str, ...]) -> None:
+    """What estimates of time rest on: rows are counted as they are when the change says how many it works on."""
+
+    async def body(db: Database) -> None:
+        if columns == MOVED:
+            await db.conn.apply_schema(sources(MOVED.replace("KEY (V, A)", "KEY (A)"), *more))
+        await db.conn.insert("R", [{"A": a, "V": a % 7, "S": f"s{a}"} for a in range(40)])
+        for data in (False, True):
+            plan = await plan_change(db.conn.session, sources(columns, *more), data=data)
+            works = [work for step in plan.steps for work in step.work]
+            assert works and {(work.table, work.rows) for work in works} == {("R", 40)}
+        await db.conn.apply_schema(sources(columns, *more))
+        answer = await db.conn.session.schema_jobs(pb.SchemaJobs(order=pb.SchemaJobs.LIST))
+        done = answer.jobs[-1].worked_rows
+        assert 0.75 * done <= sum(work.rows * work.passes for work in works) <= 1.25 * done, (done, works)
 
     with_database(body, f"CREATE TABLE R ({BASE})", OTHER)
