@@ -23,6 +23,7 @@ from f1server.check.parts import Part, PartKind, divided, of_schema, strays
 from f1server.check.repair import Repairer
 from f1server.check.strays import remove_strays, unknown_id
 from f1server.rows.planner import CheckEvaluator
+from f1server.rows.values import shown_all
 from spanstore.client import KeyRange, ScanColumn, ScanSource, SpanClient
 
 __all__ = ["CheckPlan", "Checker"]
@@ -255,6 +256,6 @@ def _index(schema: Schema, part: Part) -> tuple[Table, Index]:
 
 def _shown(key: bytes) -> str:
     try:
-        return repr(tuples.decode(key))
+        return shown_all(tuples.decode(key))
     except F1Error:
         return key.hex()

@@ -34,7 +34,7 @@ from f1server.rows.layout import HISTORY_ID, LOCAL_INDEX_BASE, layout, of_schema
 from f1server.rows.locks import DEFAULT_LOCK
 from f1server.rows.mirrors import mirror_layout
 from f1server.rows.rowcodec import row_of
-from f1server.rows.values import Row, Value
+from f1server.rows.values import Row, Value, shown, shown_all
 
 __all__ = ["CheckedRow", "RowBatch"]
 
@@ -191,7 +191,7 @@ class RowBatch:
                 if column.not_null and column.state is column.not_null_state is ElementState.PUBLIC:
                     self._find(Kind.NULL, checked, column.name, "the column is NOT NULL")
             elif not _has_type(value, column):
-                text = f"{value!r} is no {column.type.sql()}"
+                text = f"{shown(value)} is no {column.type.sql()}"
                 self._find(Kind.UNREADABLE, checked, column.name, text)
 
     def _check_locks(self, checked: CheckedRow, cells: Mapping[int, Cell], version_ts: int) -> None:
@@ -332,5 +332,5 @@ def _local_indexes(schema: Schema, root: Table) -> Mapping[int, tuple[Table, Ind
 
 
 def _shown(elements: Sequence[object]) -> str:
-    text = repr(tuple(elements))
+    text = shown_all(elements)
     return text if len(text) <= 200 else text[:197] + "..."

@@ -15,7 +15,7 @@ from f1server.rows.coerce import coerce_row
 from f1server.rows.keys import check_key_length
 from f1server.rows.layout import layout, of_schema
 from f1server.rows.rowcodec import cells_of, row_of
-from f1server.rows.values import Row, Value
+from f1server.rows.values import Row, Value, shown_all
 from f1server.rows.writes import LogicalWrite, WriteKind
 from spanstore.client import Version, Write
 
@@ -311,12 +311,4 @@ def describe_key(table: Table, key_values: tuple[Value, ...]) -> str:
 
 def describe(names: list[str], values: tuple[Value, ...]) -> str:
     """Return names and values as PostgreSQL shows a key."""
-    shown = ", ".join(_show(value) for value in values[: len(names)]) if names else "a generated key"
-    return f"({', '.join(names)}) = ({shown})" if names else shown
-
-
-def _show(value: Value) -> str:
-    if isinstance(value, bytes):
-        return "\\x" + value.hex()
-    text = repr(value) if isinstance(value, str) else "NULL" if value is None else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return f"({', '.join(names)}) = {shown_all(values[: len(names)])}" if names else "a generated key"

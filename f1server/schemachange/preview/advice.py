@@ -1,13 +1,16 @@
 """Warnings about a change that can be made and that somebody may regret (pure)."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from f1common.errors import F1Error
+from f1server.catalog.expressions import column_part, column_references
+from f1server.catalog.protos import registry_of
 from f1server.catalog.render import quoted
 from f1server.catalog.schema import Column, ForeignKey, Index, Kind, Schema, Table
 from f1server.plan.prepare import prepare
 from f1server.plan.statements import QueryStatement, parse
+from f1server.plan.types import of_path
 
 __all__ = ["advice"]
 
@@ -28,7 +31,7 @@ def advice(old: Schema, new: Schema, rows: Mapping[int, int]) -> list[str]:
                 found += _made_for_a_key(table, index) if before is not None else ()
         if before is not None:
             found += _columns(before, table, rows.get(table.id, 0))
-    return [*found, *_views(new)]
+    return [*found, *_checks_of_messages(old, new), *_views(new)]
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -105,6 +108,36 @@ def _columns(before: Table, after: Table, rows: int) -> Iterator[str]:
                 f"the new column {after.name}.{column.name} is NOT NULL and has no default, and {after.name} has about "
                 f"{rows:,} rows, which have no value: give it a DEFAULT"
             )
+
+
+def _checks_of_messages(old: Schema, new: Schema) -> Iterator[str]:
+    """Numbers of fields and of enum values that get a name are read by it from then on, also in rows that are there."""
+    if not old.proto_files or dict(old.proto_files) == dict(new.proto_files):
+        return
+    for table in new.tables:
+        messages = {column.name.lower() for column in table.columns if column.type.kind is Kind.PROTO}
+        names = {column.name.lower() for column in table.columns}
+        known = {check.name for check in old.by_id[table.id].checks} if table.id in old.by_id else set()
+        for check in table.checks:
+            for reference in column_references(check.sql, check.name) if messages and check.name in known else ():
+                at = column_part(reference, table.name, names)
+                if reference[at].lower() in messages and not _is_scalar(new, table, reference[at:]):
+                    whole = ".".join(reference[at:])
+                    yield (
+                        f"the check {check.name} of {table.name} reads {whole} as a whole, which shows fields and enum "
+                        "values by their names: rows are not looked at again; do so afterwards with f1 check"
+                    )
+
+
+def _is_scalar(schema: Schema, table: Table, reference: Sequence[str]) -> bool:
+    column = next(c for c in table.columns if c.name.lower() == reference[0].lower())
+    if len(reference) == 1:
+        return False
+    try:
+        found = of_path(registry_of(schema), column.type.proto, tuple(reference[1:]))
+    except F1Error:
+        return False
+    return found.kind is not Kind.PROTO
 
 
 def _views(new: Schema) -> Iterator[str]:

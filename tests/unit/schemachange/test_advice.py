@@ -57,6 +57,25 @@ def test_what_is_fine(statement: str) -> None:
     assert warnings(*KEPT, statement) == []
 
 
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("CAST(M AS STRING) NOT LIKE '%w%'", "M"),
+        ("CAST(C.M.sub AS STRING) <> ''", "M.sub"),
+        ("M.name <> '' AND V > 0", ""),
+        ("M.sub.z > 0", ""),
+    ],
+)
+def test_a_check_that_reads_a_whole_message_is_named_when_its_proto_changes(check: str, told: str) -> None:
+    proto = 'syntax = "proto3"; package x; message S { int64 z = 1; } message M { string name = 1; S sub = 2; %s}'
+    table = f"CREATE TABLE C (A INT64 PRIMARY KEY, V INT64, M PROTO<x.M>, CONSTRAINT K CHECK ({check}))"
+    old = Sources([("s.sql", table)], [("x.proto", proto % "")]).draft(Schema("default"))
+    assert advice(old, Sources([("s.sql", table)], [("x.proto", proto % "")]).draft(old), {}) == []
+    found = advice(old, Sources([("s.sql", table)], [("x.proto", proto % "int64 w = 3; ")]).draft(old), {})
+    assert len(found) == bool(told)
+    assert not told or f"the check K of C reads {told} as a whole" in found[0]
+
+
 def test_an_index_that_a_foreign_key_needs_is_told() -> None:
     found = warnings(*KEPT, "CREATE TABLE Q (K INT64 PRIMARY KEY, A INT64 REFERENCES R)")
     assert found == []  # of a table that is new as a whole it is no news
