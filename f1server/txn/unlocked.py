@@ -29,7 +29,7 @@ _GAIN = 2
 """A race that is lost costs about twice what one that is won saves, and more where many wait for the same row."""
 _CREDIT = 8
 """So many wins may a table be behind before it is in doubt, a loss counting :data:`_LOSS` of them: a third loss in a
-row begins a doubt, one in four or fewer never does."""
+row begins a doubt, one in five or fewer never does."""
 
 
 class Trust:

@@ -215,13 +215,7 @@ def _is_small(plan: Plan) -> bool:
     if len(plan.shares) != 1 or plan.named:
         return False
     share = plan.shares.get(plan.coordinator)
-    if (
-        share is None
-        or share.term
-        or share.puts
-        or len(share.writes) > _MOST_WRITES
-        or len(share.preconditions) > 2 * _MOST_WRITES
-    ):
+    if share is None or share.term or share.rows > _MOST_WRITES or len(share.preconditions) > 2 * _MOST_WRITES:
         return False
     if any(isinstance(test, NoNewer) for test in share.preconditions):
         return False

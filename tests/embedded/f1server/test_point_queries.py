@@ -63,6 +63,7 @@ _WRONG: list[tuple[str, Sequence[object]]] = [
     ("SELECT V FROM A WHERE Id = ?", ()),
     ("SELECT V FROM A WHERE Id = ?", ("x",)),
     ("SELECT V FROM A WHERE Id = 1 AS OF 0", ()),
+    ("SELECT I FROM P WHERE D = 0 AND N = CAST(1.5 AS NUMERIC) AND S = ?", ("x" * 600,)),
 ]
 
 
