@@ -24,6 +24,14 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
             description="How long a server may use a schema without confirming it; at least 5 times the clock's bound.",
         ),
     ] = 2_000
+    exit_after_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=_DAY_MS,
+            description="After so long without a lease a server exits, for its supervisor to restart it; 0: never.",
+        ),
+    ] = 60_000
     query_memory_mib: Annotated[
         int, Meta(ge=16, le=1_048_576, description="Memory of all running queries together; beyond it they spill.")
     ] = 512

@@ -6,6 +6,7 @@ import sys
 
 from f1common.clock import clock_from_config
 from f1common.config import Config
+from f1common.errors import Code, F1Error
 from f1common.ids import process_rng
 from f1common.observe import logs
 from f1common.observe.metrics import Metrics
@@ -24,11 +25,16 @@ _log = logs.get_logger(__name__)
 
 def command(config: ConfigOption, settings: SettingsOption = None) -> None:
     """Run one SQL server until SIGTERM."""
-    run_server(config, settings, serve)
+    failure = run_server(config, settings, serve)
+    if failure is not None:
+        raise failure
 
 
-async def serve(config: Config) -> None:
-    """Serve until a signal. Raises F1Error when the server cannot start: CLOCK_SKEW, PORT_IN_USE, INVALID_ARGUMENT."""
+async def serve(config: Config) -> F1Error | None:
+    """Serve until a signal (None) or until this server should be started again (the reason).
+
+    Raises F1Error when the server cannot start: CLOCK_SKEW, PORT_IN_USE, INVALID_ARGUMENT.
+    """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     server = config.server
     clock = clock_from_config(config.clock)
@@ -52,15 +58,27 @@ async def serve(config: Config) -> None:
     await process.start(bootstrap.server)
     try:
         await bootstrap.start()
-        ready = asyncio.create_task(_announce(bootstrap, process))
+        beside = [asyncio.create_task(_announce(bootstrap, process)), asyncio.create_task(_end(bootstrap, process))]
         try:
             await bootstrap.run_until_signal(process.drain)
         finally:
-            ready.cancel()
-            await asyncio.gather(ready, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
     finally:
         await process.stop()
         await channels.close()
+    if not process.leases.lost.is_set():
+        return None
+    text = f"no schema lease could be had for {config.f1server.exit_after_ms} ms (f1server.exit_after_ms)"
+    return F1Error(Code.UNAVAILABLE, f"{text}: is the storage tier up? This server is to be started again")
+
+
+async def _end(bootstrap: ServerBootstrap, process: F1Process) -> None:
+    """Stop once no lease can be had on the schema."""
+    await process.leases.lost.wait()
+    _log.error("no schema lease can be had: the server exits, to be started again")
+    bootstrap.request_stop()
 
 
 async def _announce(bootstrap: ServerBootstrap, process: F1Process) -> None:

@@ -70,7 +70,12 @@ class F1Process:
         )
         self._store = SchemaStore(self.client, clock, asyncio.sleep, self.client.group_of)
         self.leases = SchemaLeases(
-            self._store, clock, server=config.server.name, address=address, lease_ms=config.f1server.schema_lease_ms
+            self._store,
+            clock,
+            server=config.server.name,
+            address=address,
+            lease_ms=config.f1server.schema_lease_ms,
+            lost_after_ms=config.f1server.exit_after_ms,
         )
         jobs = JobStore(self.client, clock)
         self._changes = self._make_changes(config, clock, jobs)

@@ -159,8 +159,20 @@ def _is_definite(error: BaseException | None) -> bool:
 class SchemaLeases:
     """The leases of one server, for all databases that it is asked about."""
 
-    def __init__(self, store: SchemaStore, clock: Clock, *, server: str, address: str, lease_ms: int = 2_000) -> None:
-        """``address`` is where other servers reach this one; ``lease_ms`` is the lease period."""
+    def __init__(
+        self,
+        store: SchemaStore,
+        clock: Clock,
+        *,
+        server: str,
+        address: str,
+        lease_ms: int = 2_000,
+        lost_after_ms: int = 0,
+    ) -> None:
+        """``address`` is where other servers reach this one; ``lease_ms`` is the lease period.
+
+        ``lost_after_ms``: when no lease could be had for so long, :attr:`lost` is set; 0: never.
+        """
         self._store = store
         self._clock = clock
         self.server = server
@@ -176,6 +188,12 @@ class SchemaLeases:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._lost_after_us = lost_after_ms * 1_000
+        self._failing_us: dict[str, int] = {}
+        """Since when, on the boot clock, no lease could be had on a database that one was held on."""
+        self.lost = asyncio.Event()
+        """Set when this server is of no use any more as it is: others may go on, and a new process may be better off
+        (schema-change paper, section 4.3)."""
 
     async def current(self, database: str) -> Leased:
         """Return the schema to use and until when, for reads and plans of the task that asks; commits need :meth:`use`.
@@ -334,13 +352,24 @@ class SchemaLeases:
                 return await self._take(database, held, stored)
             except F1Error as error:
                 if error.code is Code.NOT_FOUND:
+                    self._failing_us.pop(database, None)
                     if self._held.pop(database, None) is held and held is not None:
                         await self._give_up(database, held, self._clock.sample().tt.earliest)
                     raise
+                self._failed(database, had_one=held is not None)
                 raise F1Error(
                     Code.UNAVAILABLE,
                     f"this server has no valid lease on the schema of {database} ({error.message}); ask another one",
                 ) from error
+
+    def _failed(self, database: str, *, had_one: bool) -> None:
+        """Count for how long a lease could not be had; a server that never had one waits for storage to come up."""
+        now_us = self._clock.sample().boot_us
+        if had_one:
+            self._failing_us.setdefault(database, now_us)
+        since_us = self._failing_us.get(database)
+        if self._lost_after_us and since_us is not None and now_us - since_us >= self._lost_after_us:
+            self.lost.set()
 
     async def _take_first(self, database: str) -> _Held:
         stored = await self._store.load(database)
@@ -378,6 +407,7 @@ class SchemaLeases:
             held.stored, held.lease_end, held.told_old = stored, row.ts + self._lease_us, old_version != 0
             held.newest = version, row.ts
             held.rows[row.place] = row.ts
+            self._failing_us.pop(database, None)
             if held.told_old and held.old_work(self._clock.sample().tt.earliest) == (0, 0):
                 self.kick()  # what the row mentions ended while it was being written
             return held
