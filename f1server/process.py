@@ -69,14 +69,7 @@ class F1Process:
             config.cluster.master, server=config.server.name, clock=clock, channels=channels, rng=rng, metrics=metrics
         )
         self._store = SchemaStore(self.client, clock, asyncio.sleep, self.client.group_of)
-        self.leases = SchemaLeases(
-            self._store,
-            clock,
-            server=config.server.name,
-            address=address,
-            lease_ms=config.f1server.schema_lease_ms,
-            lost_after_ms=config.f1server.exit_after_ms,
-        )
+        self.leases = self._make_leases(config, clock, address)
         jobs = JobStore(self.client, clock)
         self._changes = self._make_changes(config, clock, jobs)
         self._keeping: asyncio.Task[None] | None = None
@@ -119,6 +112,16 @@ class F1Process:
         self.ready = asyncio.Event()
         """Set when the default database can be used."""
         self._opening: asyncio.Task[None] | None = None
+
+    def _make_leases(self, config: Config, clock: Clock, address: str) -> SchemaLeases:
+        return SchemaLeases(
+            self._store,
+            clock,
+            server=config.server.name,
+            address=address,
+            lease_ms=config.f1server.schema_lease_ms,
+            lost_after_ms=config.f1server.exit_after_ms,
+        )
 
     def _make_doors(self, config: Config, clock: Clock, random_bytes: Callable[[int], bytes]) -> Doors | None:
         if config.f1server.authentication == "none":
