@@ -189,8 +189,8 @@ class SchemaLeases:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._lost_after_us = lost_after_ms * 1_000
-        self._failing_us: dict[str, int] = {}
-        """Since when, on the boot clock, no lease could be had on a database that one was held on."""
+        self._failing_us: dict[str, tuple[int, int]] = {}
+        """When, on the boot clock, a lease could first and last not be had on a database that one was held on."""
         self.lost = asyncio.Event()
         """Set when this server is of no use any more as it is: others may go on, and a new process may be better off
         (schema-change paper, section 4.3)."""
@@ -363,12 +363,18 @@ class SchemaLeases:
                 ) from error
 
     def _failed(self, database: str, *, had_one: bool) -> None:
-        """Count for how long a lease could not be had; a server that never had one waits for storage to come up."""
+        """Count for how long a lease could not be had; a server that never had one waits for storage to come up.
+
+        What lies before a while in which nobody tried, or the process stood still, does not count.
+        """
         now_us = self._clock.sample().boot_us
-        if had_one:
-            self._failing_us.setdefault(database, now_us)
-        since_us = self._failing_us.get(database)
-        if self._lost_after_us and since_us is not None and now_us - since_us >= self._lost_after_us:
+        if not self._lost_after_us or not (had_one or database in self._failing_us):
+            return
+        since_us, last_us = self._failing_us.get(database, (now_us, now_us))
+        if now_us - last_us >= self._lost_after_us:
+            since_us = now_us
+        self._failing_us[database] = since_us, now_us
+        if now_us - since_us >= self._lost_after_us:
             self.lost.set()
 
     async def _take_first(self, database: str) -> _Held:

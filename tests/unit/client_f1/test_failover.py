@@ -22,6 +22,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[FakeCluster]:
         yield running
 
 
+def test_a_client_goes_directly_where_that_is_offered(cluster: FakeCluster) -> None:
+    with connect(cluster) as conn:
+        conn.execute("SELECT Balance FROM Account WHERE Id = 1")
+        open_now = [len(server.server._connections) if server.direct else 0 for server in cluster.servers]
+        assert any(open_now) is cluster.servers[0].direct
+
+
 def connect(cluster: FakeCluster, *, autocommit: bool = True, timeout_s: float = 10) -> f1.Connection:
     return f1.connect(cluster.hosts, autocommit=autocommit, timeout_s=timeout_s)
 
