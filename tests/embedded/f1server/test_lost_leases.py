@@ -74,11 +74,11 @@ def test_who_never_had_a_lease_waits_for_storage() -> None:
     with_database(body, "CREATE TABLE A (Id INT64 NOT NULL, V INT64, PRIMARY KEY (Id))", f1servers=1)
 
 
-def test_two_failures_with_hours_between_them_are_no_long_outage() -> None:
+def test_two_failures_with_a_while_between_them_are_no_long_outage() -> None:
     async def body(db: Database) -> None:
         leases = db.process().leases
         leases._lost_after_us = 10_000_000
-        for pauses in ([0.0, 3_600.0], [9.0, 9.0]):
+        for pauses in ([0.0, 100.0], [9.0, 9.0]):
             leases._failing_us.clear()
             leases._failed("other", had_one=True)
             for pause_s in pauses:
