@@ -35,6 +35,8 @@ __all__ = ["Leased", "SchemaLeases", "Use"]
 LOG = logging.getLogger(__name__)
 
 _IDLE_LEASES = 30
+_UNTRIED_US = 30_000_000
+"""An attempt to take a lease takes less than that: between failures further apart nobody tried."""
 _ATTEMPTS = 20
 
 
@@ -371,7 +373,7 @@ class SchemaLeases:
         if not self._lost_after_us or not (had_one or database in self._failing_us):
             return
         since_us, last_us = self._failing_us.get(database, (now_us, now_us))
-        if now_us - last_us >= self._lost_after_us:
+        if now_us - last_us >= max(self._lost_after_us, _UNTRIED_US):
             since_us = now_us
         self._failing_us[database] = since_us, now_us
         if now_us - since_us >= self._lost_after_us:
