@@ -23,8 +23,8 @@ from f1server.schemachange.work.pacing import Paced
 from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.walk import Walker
-from f1server.schemachange.work.walking import Walk
-from f1server.schemachange.work.wire import options_from_pb, walk_from_pb
+from f1server.schemachange.work.walking import Rest, Walk
+from f1server.schemachange.work.wire import options_from_pb, sums_to_pb, walk_from_pb
 from slavepool.assignment import SchemaCache
 from slavepool.run_session import to_the_end
 from spanstore.client import SpanClient
@@ -95,7 +95,8 @@ class InPlaceWalks:
         await self._run(session, walk, walker)
 
     async def _run(self, session: "_Session", walk: Walk, walker: Walker) -> None:
-        work = asyncio.create_task(session.work(lambda: walker.walk(walk, session.tell)), name="walk")
+        walking = session.work(lambda: walker.walk(walk, session.tell, session.lot_ended))
+        work = asyncio.create_task(walking, name="walk")
         ends = [asyncio.create_task(session.read()), asyncio.create_task(session.write())]
         self._streams.add(work)
         try:
@@ -120,6 +121,7 @@ class _Session:
         self._fence = fence
         self._rows = 0
         self._bytes = 0
+        self._rest: Rest | None = None
         self._ended: pb.ReorganiseReply | None = None
         self._wake = asyncio.Event()
 
@@ -128,11 +130,14 @@ class _Session:
         self._rows += rows
         self._bytes += size
 
+    def lot_ended(self, rest: Rest) -> None:
+        """This is left."""
+        self._rest = rest
+
     async def work(self, walk: Callable[[], Awaitable[Sums]]) -> None:
         """Do the walk, and remember how it ended."""
         try:
-            sums = [pb.EntrySum(index_id=i, count=s.count, total=s.total) for i, s in (await walk()).items()]
-            self._ended = pb.ReorganiseReply(done=True, sums=sums)
+            self._ended = pb.ReorganiseReply(done=True, sums=sums_to_pb(await walk()))
         except Exception as error:
             self._ended = pb.ReorganiseReply(
                 error=types_pb2.Error(**error_to_wire(error_from_exception(error))._asdict())
@@ -157,4 +162,10 @@ class _Session:
     async def _say(self, reply: pb.ReorganiseReply) -> None:
         reply.rows, self._rows = self._rows, 0
         reply.bytes, self._bytes = self._bytes, 0
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            sums = sums_to_pb(rest.sums)
+            reply.rest.MergeFrom(
+                pb.WalkRest(start=rest.start, end=rest.end, rows=rest.rows, bytes=rest.size, sums=sums)
+            )
         await self._context.write(reply)

@@ -17,7 +17,7 @@ class ReorganiseRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[StartWalk, _Mapping]] = ..., fence_ts: _Optional[int] = ...) -> None: ...
 
 class StartWalk(_message.Message):
-    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate", "least_rate", "kind")
+    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "cuts", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate", "least_rate", "kind")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CHANGE: _ClassVar[StartWalk.Kind]
@@ -38,6 +38,7 @@ class StartWalk(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    CUTS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     FENCE_TS_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +52,7 @@ class StartWalk(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[WalkTask]
     start: bytes
     end: bytes
+    cuts: _containers.RepeatedScalarFieldContainer[bytes]
     snapshot: int
     fence_ts: int
     slowdown: float
@@ -58,7 +60,7 @@ class StartWalk(_message.Message):
     max_rate: float
     least_rate: float
     kind: StartWalk.Kind
-    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., least_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., cuts: _Optional[_Iterable[bytes]] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., least_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
 
 class WalkTask(_message.Message):
     __slots__ = ("kind", "table_id", "id", "name", "lock", "work")
@@ -77,18 +79,34 @@ class WalkTask(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., table_id: _Optional[int] = ..., id: _Optional[int] = ..., name: _Optional[str] = ..., lock: _Optional[int] = ..., work: _Optional[str] = ...) -> None: ...
 
 class ReorganiseReply(_message.Message):
-    __slots__ = ("rows", "bytes", "done", "error", "sums")
+    __slots__ = ("rows", "bytes", "done", "error", "sums", "rest")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
     rows: int
     bytes: int
     done: bool
     error: _types_pb2.Error
     sums: _containers.RepeatedCompositeFieldContainer[EntrySum]
-    def __init__(self, rows: _Optional[int] = ..., bytes: _Optional[int] = ..., done: _Optional[bool] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., sums: _Optional[_Iterable[_Union[EntrySum, _Mapping]]] = ...) -> None: ...
+    rest: WalkRest
+    def __init__(self, rows: _Optional[int] = ..., bytes: _Optional[int] = ..., done: _Optional[bool] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., sums: _Optional[_Iterable[_Union[EntrySum, _Mapping]]] = ..., rest: _Optional[_Union[WalkRest, _Mapping]] = ...) -> None: ...
+
+class WalkRest(_message.Message):
+    __slots__ = ("start", "end", "rows", "bytes", "sums")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    rows: int
+    bytes: int
+    sums: _containers.RepeatedCompositeFieldContainer[EntrySum]
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., sums: _Optional[_Iterable[_Union[EntrySum, _Mapping]]] = ...) -> None: ...
 
 class EntrySum(_message.Message):
     __slots__ = ("index_id", "count", "total")

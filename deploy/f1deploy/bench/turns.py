@@ -29,7 +29,7 @@ Ask = Callable[[pb.SchemaJobs], Awaitable[pb.SchemaJobsReply]]
 _SETTLE_S = 1.0
 _POLL_S = 0.25
 _IN_VAIN = 4
-"""After so many turns that brought it no further it will not end: each pause makes it begin a partition again."""
+"""After so many turns that brought it no further it will not end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from spanstore.client import SpanClient
 __all__ = ["Paced"]
 
 _BATCH_S = 0.1
+_LOT_S = 1.0
+"""So much work is done again at most when a walk is interrupted. Entries are written in the order of their keys within
+a lot: the more they are, the more of them share pages, which counts where there are no users, and lots are large."""
 _LEAST_ROWS = 50
 """A commit by itself costs all servers together as much as about 200 rows do, and on busy processors users wait for
 what it costs as much as behind it: with batches of half, of this and of double the size their 99th percentile was the
@@ -70,3 +73,8 @@ class Paced:
     def batch_rows(self) -> int:
         """Return how many rows a batch should have: some ten batches a second, as long as they are not tiny."""
         return max(_LEAST_ROWS, int(self._throttle.rate * _BATCH_S))
+
+    async def lot_rows(self) -> int:
+        """Return how many rows are worked on within a second or so."""
+        await self._hear()
+        return int(self._throttle.rate_now(self._figures) * _LOT_S)

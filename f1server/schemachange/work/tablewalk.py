@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from f1server.schemachange.work.purging import gone_codes, gone_tables
 from f1server.schemachange.work.sums import Sums, added
 from f1server.schemachange.work.tablework import TableWork, by_table, find
 from f1server.schemachange.work.verification import KEYS_FOR_ONE, entries_span
-from f1server.schemachange.work.walking import Walk, WalkKind
+from f1server.schemachange.work.walking import SEGMENT_ROWS, Rest, Walk, WalkKind
 from f1server.schemachange.work.walkstore import Place, WalkState, WalkStore
 from spanstore.client import KeyRange, SpanClient
 
@@ -34,7 +34,8 @@ __all__ = ["Ground", "TableWalks", "Walked", "rows_of", "to_purge", "to_sum", "t
 LOG = logging.getLogger(__name__)
 
 ROWS_EACH = 30_000
-_SEGMENT_ROWS = 1_000
+_AT_ONCE = 1_000
+"""So few rows are worked on in one go: what is lost of it when the change is paused is soon done again."""
 _FORESEEN_KEYS = 200_000
 """Keys that are looked at to tell how many there are, before the walk itself: half a second."""
 _PIN_S = 600.0
@@ -170,15 +171,15 @@ class TableWalks:
         Raises as :meth:`f1server.schemachange.work.walk.Walker.walk`.
         """
         now = await self._snapshot(ground.span[0])
-        parts = await self._partitions(ground)
-        if len(parts) > 1 and watch.job:
-            return await self._noted(ground, snapshot, now, parts, watch)
+        parts, cuts = await self._partitions(ground)
         rows = sum(part.rows for part in parts)
+        if (len(parts) > 1 or rows > _AT_ONCE) and watch.job:
+            return await self._noted(ground, snapshot, now, parts, cuts, watch)
         watch.begin(ground.stretch(rows))
         sums: Sums = {}
         for part in parts:
             walk = Walk(ground.schema, ground.work, part.start, part.end, snapshot or now, ground.kind, rows)
-            sums = added(sums, await self._here.work(walk, watch))
+            sums = added(sums, await self._here.work(walk, watch, lambda rest: None))
         return Walked(snapshot or now, sums)
 
     async def _snapshot(self, key: bytes) -> int:
@@ -190,21 +191,23 @@ class TableWalks:
         for state in await self._store.clear(database):
             await self._client.pins.remove(state.pin)
 
-    async def _partitions(self, ground: Ground) -> list[Partition]:
+    async def _partitions(self, ground: Ground) -> tuple[list[Partition], list[bytes]]:
+        """Return into what the ground is divided, and where that may be divided further, in order."""
         span = ground.span
         sketch = await self._client.sketch(
-            [KeyRange(*span)], tables=ground.tables, every=min(_SEGMENT_ROWS, max(self.rows_each, 1))
+            [KeyRange(*span)], tables=ground.tables, every=min(SEGMENT_ROWS, max(self.rows_each, 1))
         )
+        cuts = [segment.key for segment in sketch.segments]
         borders = [start for start, _, _ in (await self._client.range_map()).pieces(*span)]
         parts = divided(span, borders, sketch, self.rows_each)
-        if ground.kind is not WalkKind.PURGE:
-            return parts
         # What is deleted goes from a row's last descendant to itself, so a hierarchy is not cut below its root's rows.
-        return at_roots(ground.schema, parts)
+        return at_roots(ground.schema, parts) if ground.kind is WalkKind.PURGE else parts, cuts
 
     # ------------------------------------------------------------------ walks that take long
 
-    async def _noted(self, noted: Ground, snapshot: int, now: int, parts: list[Partition], watch: Watch) -> Walked:
+    async def _noted(
+        self, noted: Ground, snapshot: int, now: int, parts: list[Partition], cuts: list[bytes], watch: Watch
+    ) -> Walked:
         schema, table = noted.schema, noted.work.table
         what = crc32(repr([(str(task.element), task.element.id, task.work) for task in noted.work.tasks]).encode())
         pin = f"schema-{schema.database}-{watch.job}-{noted.pinned[0]}-{noted.pinned[1]}"
@@ -218,28 +221,39 @@ class TableWalks:
             # What an owner before has added up is of a snapshot that was lost since.
             state = await self._store.change(schema.database, noted.place, lambda found: found.begun_again(snapshot))
         state = await self._pinned(noted, state, now)
-        if state.rows_done:
-            LOG.info(
-                "the walk over %s goes on: %d of %d partitions are left", table.name, len(state.left), len(state.done)
-            )
-        watch.begin(noted.stretch(sum(state.rows)), done=state.rows_done, size=state.bytes_done)
+        rows_done, bytes_done = state.worked
+        if rows_done:
+            text = "the walk over %s goes on: %d rows are done, %d of %d partitions are left"
+            LOG.info(text, table.name, rows_done, len(state.left), len(state.done))
+        watch.begin(noted.stretch(sum(state.rows)), done=rows_done, size=bytes_done)
 
         snapshot = state.snapshot
 
-        async def done(number: int, rows: int, size: int, sums: Sums) -> None:
-            def edit(found: WalkState) -> WalkState:
+        async def note(edit: Callable[[WalkState], WalkState]) -> None:
+            def checked(found: WalkState) -> WalkState:
                 if noted.kind.sums and found.snapshot != snapshot:
                     raise F1Error(Code.ABORTED, "another server adds up at another snapshot", retryable=True)
-                return found.with_done(number, rows, size, sums)
+                return edit(found)
 
-            await self._store.change(schema.database, noted.place, edit)
+            await self._store.change(schema.database, noted.place, checked)
 
-        spans = list(pairwise(state.borders))
-        total = sum(state.rows)
-        walks = {n: Walk(schema, noted.work, *spans[n], snapshot, noted.kind, total) for n in state.left}
+        async def done(number: int, rows: int, size: int, sums: Sums) -> None:
+            await note(lambda found: found.with_done(number, rows, size, sums))
+
+        async def left(rests: Mapping[int, Rest]) -> None:
+            await note(lambda found: found.with_rests(rests))
+
+        def walk(number: int) -> Walk:
+            start, end = state.borders[number : number + 2]
+            within = tuple(cuts[bisect_right(cuts, start) : bisect_left(cuts, end)])
+            return Walk(schema, noted.work, start, end, snapshot, noted.kind, sum(state.rows), within)
+
+        walks = {number: walk(number) for number in state.left}
         keeping = asyncio.create_task(self._keep(state.pin), name="pin of a walk")
         try:
-            await Dealer(self._workers, watch, done, self._now_s).deal(walks)
+            # What is not worth dividing is not worth waking slaves for.
+            workers = self._workers if len(state.rows) > 1 else lambda: {"this server": self._here}
+            await Dealer(workers, watch, done, left, self._now_s).deal(walks, state.rests)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)

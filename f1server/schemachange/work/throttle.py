@@ -164,6 +164,10 @@ class Throttle:
         self._free_s = max(self._free_s, now_s)
         return rows / (self.rate * _AHEAD) if figures.any_users else 0.0
 
+    def rate_now(self, figures: Figures) -> float:
+        """Return the rate that it has, or is about to have as nobody is there."""
+        return self.rate if figures.any_users else self.options.max_rate
+
     def _begin_again(self) -> None:
         """Forget what was found out: that was another change, at another time, with other users or none."""
         self.rate = self.options.floor

@@ -28,10 +28,10 @@ from f1server.rows.values import Value
 from f1server.schemachange.work.changes import Changes, Fills, Stored, change_under_locks
 from f1server.schemachange.work.gathering import Entry, Gathered, StoredRows
 from f1server.schemachange.work.purging import purge
-from f1server.schemachange.work.sums import Sums
+from f1server.schemachange.work.sums import Sums, added
 from f1server.schemachange.work.validation import RowEvaluators, fills_of, validate
-from f1server.schemachange.work.verification import Verifier
-from f1server.schemachange.work.walking import Fence, Pace, Tell, Walk, WalkKind, cut, paced
+from f1server.schemachange.work.verification import KEYS_FOR_ONE, Verifier
+from f1server.schemachange.work.walking import Ended, Fence, Pace, Rest, Tell, Walk, WalkKind, cut, divided, paced
 from spanstore.client import STORED_COLUMNS, KeyRange, NoNewer, SpanClient, TableRows, Transaction, Write
 from spanstore.client.values import Precondition
 from spanstore.placement.range_map import RangeMap
@@ -77,13 +77,33 @@ class Walker:
         self._pace = pace
         self._sleep = sleep
 
-    async def walk(self, walk: Walk, watch: Tell) -> Sums:
-        """Do all of it; what has been done already is not done a second time. Returns what was added up, if anything.
+    async def walk(self, walk: Walk, watch: Tell, ended: Ended) -> Sums:
+        """Do all of it, lot by lot; what has been done already is not done a second time.
+
+        ``ended`` is told what is left after each lot. Returns what was added up, if anything.
 
         Raises ALREADY_EXISTS for rows with equal values in a new unique index, FAILED_PRECONDITION for rows that break
         a new constraint, INTERNAL if a verification finds what was not filled or validated, each with rows for example;
         SNAPSHOT_TOO_OLD if the snapshot was not kept; what ``watch`` and the fence raise; and what storage raises.
         """
+        rows = size = 0
+
+        async def tell(more_rows: int, more_size: int) -> None:
+            nonlocal rows, size
+            rows, size = rows + more_rows, size + more_size
+            await watch(more_rows, more_size)
+
+        sums: Sums = {}
+        left: Walk | None = walk
+        while left is not None:
+            lot_rows = await self._pace.lot_rows() * KEYS_FOR_ONE.get(walk.kind, 1)
+            lot, left = divided(left, lot_rows)
+            sums = added(sums, await self._lot(lot, tell))
+            if left is not None:
+                ended(Rest(left.start, left.end, rows, size, dict(sums)))
+        return sums
+
+    async def _lot(self, walk: Walk, watch: Tell) -> Sums:
         match walk.kind:
             case WalkKind.CHANGE:
                 await self._change(walk, watch)

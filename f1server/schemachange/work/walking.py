@@ -1,21 +1,27 @@
-"""What all walks of a schema change have in common: what is walked over, the pace, and the fence of its commits."""
+"""What all walks of a schema change have in common: what is walked over, in which lots, the pace, and the fence of its
+commits."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from f1server.catalog.schema import Schema
+from f1server.schemachange.work.sums import EntrySum, added
 from f1server.schemachange.work.tablework import TableWork
 
-__all__ = ["Fence", "Pace", "Tell", "Walk", "WalkKind", "cut", "paced"]
+__all__ = ["SEGMENT_ROWS", "Ended", "Fence", "Pace", "Rest", "Tell", "Walk", "WalkKind", "cut", "divided", "paced"]
 
 Fence = Callable[[], AbstractAsyncContextManager[Callable[[], int]]]
 """Entered for each commit: gives what tells the latest timestamp that it may have. Raises ABORTED if it may not be."""
 
 T = TypeVar("T")
 
+SEGMENT_ROWS = 1_000
+"""Rows between two cuts of a walk, about."""
 _COMMIT_ROWS = 500
 _COMMIT_BYTES = 1 << 20
 
@@ -58,6 +64,9 @@ class Pace(Protocol):
     def batch_rows(self) -> int:
         """Return how many rows or entries a batch that begins now should have at most: all wait while it commits."""
 
+    async def lot_rows(self) -> int:
+        """Return how many rows a lot that begins now should have, about: when it has ended is noted."""
+
 
 Tell = Callable[[int, int], Awaitable[None]]
 """Called between batches with the numbers of rows and bytes since the last call; raises to stop the work."""
@@ -68,7 +77,8 @@ class Walk:
     """A walk over the rows of ``work``'s table within ``[start, end)`` as of ``snapshot``, under ``schema``.
 
     If ``kind`` says so it is one over the entries of the only index of ``work``, or over keys of any kind.
-    ``table_rows``: how many there are about in all, of which this is a part; 0: nobody knows.
+    ``table_rows``: how many there are about in all, of which this is a part; 0: nobody knows. ``cuts``: keys within it,
+    in order, at which it may be divided into lots.
     """
 
     schema: Schema
@@ -78,6 +88,49 @@ class Walk:
     snapshot: int
     kind: WalkKind = WalkKind.CHANGE
     table_rows: int = 0
+    cuts: tuple[bytes, ...] = ()
+
+    def within(self, start: bytes, end: bytes) -> "Walk":
+        """Return a part of it."""
+        return replace(self, start=start, end=end, cuts=tuple(cut for cut in self.cuts if start < cut < end))
+
+
+class Rest(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of a walk, or of a partition, when some lots of it are done: the keys of ``[start, end)``.
+
+    So many rows and bytes are done, and ``sums`` is what was added up in them.
+    """
+
+    start: bytes
+    end: bytes
+    rows: int = 0
+    size: int = 0
+    sums: dict[int, EntrySum] = {}
+
+    def then(self, later: "Rest") -> "Rest":
+        """Return what is left when of a walk over what was left here ``later`` is."""
+        sums = added(self.sums, later.sums)
+        return Rest(later.start, later.end, self.rows + later.rows, self.size + later.size, dict(sums))
+
+
+Ended = Callable[[Rest], None]
+"""Called when a lot has ended that is not the last one."""
+
+
+def divided(walk: Walk, rows: int) -> tuple[Walk, Walk | None]:
+    """Return the first lot of a walk and what is left then.
+
+    A lot has about so many rows, but no fewer than lie between two cuts. What is deleted goes from a row's last
+    descendant to itself, so lots of that are taken from the end.
+    """
+    segments = max(rows // SEGMENT_ROWS, 1)
+    if segments > len(walk.cuts):
+        return walk, None
+    if walk.kind is WalkKind.PURGE:
+        cut = walk.cuts[-segments]
+        return walk.within(cut, walk.end), walk.within(walk.start, cut)
+    cut = walk.cuts[segments - 1]
+    return walk.within(walk.start, cut), walk.within(cut, walk.end)
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """How far walks are, durably, so that whoever carries a change on does not begin again.
 
 A walk over a table is noted as a row of the meta group, ``(0, "schema_walk", database, table id, kind)``: the
-snapshot at which it runs, where the table is divided, and which partitions are done. What is noted as done is so for
+snapshot at which it runs, where the table is divided, which partitions are done, and what is left of those that are
+under way, as of some seconds ago at most. What is noted as done is so for
 ever, under the version of the schema it was done under: every row of the snapshot has what it needs, and every row that
 was written later got it from its writer. So the rest may be done at another snapshot, as long as that is later than the
 last write under an older version. Any strong read is that, once all servers have the version: an owner takes snapshots
@@ -11,7 +12,7 @@ The snapshot is pinned while the walk goes on. When nobody has refreshed the pin
 say, versions may be gone, and what is left is done at a new snapshot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -19,6 +20,7 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import Code, F1Error
 from f1server.catalog.store import SYSTEM_TABLE
 from f1server.schemachange.work.sums import EntrySum, Sums, added
+from f1server.schemachange.work.walking import Rest
 from spanstore.client import ExpectVersion, KeyRange, SpanClient, Write
 
 __all__ = ["WalkState", "WalkStore"]
@@ -35,7 +37,8 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
 
     ``what`` is a checksum of the work. Partition i goes from border i to i + 1 and has about ``rows[i]`` rows; in
     ``done`` its byte is 1 if it is done. ``rows_done`` and ``bytes_done`` are those of the partitions that are done,
-    and ``sums`` is what was added up in them: count and total by id of the index.
+    and ``sums`` is what was added up in them: count and total by id of the index. ``rests`` is what is left of others
+    of which some is done.
     """
 
     job: int
@@ -49,6 +52,7 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
     rows_done: int = 0
     bytes_done: int = 0
     sums: dict[int, tuple[int, int]] = {}
+    rests: dict[int, Rest] = {}
 
     def with_done(self, number: int, rows: int, size: int, sums: Sums) -> "WalkState":
         """Return this with one more partition done, which had so many rows and bytes."""
@@ -62,13 +66,29 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
             rows_done=self.rows_done + rows,
             bytes_done=self.bytes_done + size,
             sums={index_id: (found.count, found.total) for index_id, found in sorted(total.items())},
+            rests={other: rest for other, rest in self.rests.items() if other != number},
         )
+
+    def with_rests(self, rests: Mapping[int, Rest]) -> "WalkState":
+        """Return this with less left of some partitions; what is known of the others, or further, stays."""
+        less = {
+            number: rest
+            for number, rest in rests.items()
+            if not self.done[number] and _is_less(rest, self.rests.get(number))
+        }
+        return msgspec.structs.replace(self, rests={**self.rests, **less})
 
     def begun_again(self, snapshot: int) -> "WalkState":
         """Return this with nothing done, at another snapshot: sums are of one snapshot, or worth nothing."""
         return msgspec.structs.replace(
-            self, snapshot=snapshot, done=bytes(len(self.done)), rows_done=0, bytes_done=0, sums={}
+            self, snapshot=snapshot, done=bytes(len(self.done)), rows_done=0, bytes_done=0, sums={}, rests={}
         )
+
+    @property
+    def worked(self) -> tuple[int, int]:
+        """How many rows and bytes are done, those of partitions under way among them."""
+        rests = self.rests.values()
+        return self.rows_done + sum(rest.rows for rest in rests), self.bytes_done + sum(rest.size for rest in rests)
 
     @property
     def summed(self) -> Sums:
@@ -83,6 +103,10 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
     def left(self) -> list[int]:
         """The partitions that are not done."""
         return [number for number, done in enumerate(self.done) if not done]
+
+
+def _is_less(rest: Rest, known: Rest | None) -> bool:
+    return known is None or (rest.start >= known.start and rest.end <= known.end)
 
 
 class WalkStore:

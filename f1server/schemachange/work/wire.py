@@ -1,5 +1,8 @@
 """A walk as a message to a slave."""
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from f1common.errors import Code, F1Error
 from f1common.pb import slave_pb2 as pb
 from f1server.catalog.schema import ElementState, Schema
@@ -9,11 +12,12 @@ from f1server.schemachange.steps.edits import Part
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.steps.states import Work
 from f1server.schemachange.work.purging import GONE_TABLES
+from f1server.schemachange.work.sums import EntrySum, Sums
 from f1server.schemachange.work.tablework import TableWork, by_table, find
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.walking import Walk, WalkKind
 
-__all__ = ["options_from_pb", "walk_from_pb", "walk_to_pb"]
+__all__ = ["options_from_pb", "sums_from_pb", "sums_to_pb", "walk_from_pb", "walk_to_pb"]
 
 _KINDS = tuple(WalkKind)
 _KIND_NAMES = {kind: pb.StartWalk.Kind.Name(number) for number, kind in enumerate(_KINDS)}
@@ -28,6 +32,7 @@ def walk_to_pb(walk: Walk, options: ThrottleOptions, fence_ts: int, protocol_ver
         tasks=[_task_to_pb(task) for task in walk.work.tasks],
         start=walk.start,
         end=walk.end,
+        cuts=walk.cuts,
         snapshot=walk.snapshot,
         kind=_KIND_NAMES[walk.kind],
         fence_ts=fence_ts,
@@ -55,9 +60,20 @@ def walk_from_pb(start: pb.StartWalk, schema: Schema) -> Walk:
     except (IndexError, KeyError, StopIteration, ValueError) as error:
         text = f"a walk is work on one table of the schema that comes with it: {error!r}"
         raise F1Error(Code.INVALID_ARGUMENT, text) from error
-    if not start.start < start.end or start.snapshot <= 0:
-        raise F1Error(Code.INVALID_ARGUMENT, "a walk has a range of keys and a snapshot")
-    return Walk(schema, work, start.start, start.end, start.snapshot, kind)
+    borders = (start.start, *start.cuts, start.end)
+    if any(low >= high for low, high in pairwise(borders)) or start.snapshot <= 0:
+        raise F1Error(Code.INVALID_ARGUMENT, "a walk has a range of keys, cuts within it in order, and a snapshot")
+    return Walk(schema, work, start.start, start.end, start.snapshot, kind, cuts=tuple(start.cuts))
+
+
+def sums_to_pb(sums: Sums) -> list[pb.EntrySum]:
+    """Return what was added up as messages."""
+    return [pb.EntrySum(index_id=i, count=found.count, total=found.total) for i, found in sums.items()]
+
+
+def sums_from_pb(sums: Iterable[pb.EntrySum]) -> dict[int, EntrySum]:
+    """Read what was added up."""
+    return {found.index_id: EntrySum(found.count, found.total) for found in sums}
 
 
 def _purged(schema: Schema, tasks: list[Task[Element]]) -> TableWork:

@@ -25,11 +25,11 @@ from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.schema import Schema
 from f1server.dist.pool import SlavePool
 from f1server.schemachange.work.dealing import Worker
-from f1server.schemachange.work.sums import EntrySum, Sums
+from f1server.schemachange.work.sums import Sums
 from f1server.schemachange.work.throttle import ThrottleOptions
 from f1server.schemachange.work.walk import Walker
-from f1server.schemachange.work.walking import Tell, Walk, WalkKind
-from f1server.schemachange.work.wire import walk_to_pb
+from f1server.schemachange.work.walking import Ended, Rest, Tell, Walk, WalkKind
+from f1server.schemachange.work.wire import sums_from_pb, walk_to_pb
 
 __all__ = ["Here", "Workers", "leased_fence"]
 
@@ -114,10 +114,10 @@ class Here:
         self._walker = walker
         self._adjust = adjust
 
-    async def work(self, walk: Walk, tell: Tell) -> Sums:
+    async def work(self, walk: Walk, tell: Tell, ended: Ended) -> Sums:
         """Do a walk."""
         self._adjust(walk.table_rows)
-        return await self._walker(walk.schema).walk(walk, tell)
+        return await self._walker(walk.schema).walk(walk, tell, ended)
 
 
 class AtSlave:
@@ -141,22 +141,22 @@ class AtSlave:
         self._leases = leases
         self._options = options
 
-    async def work(self, walk: Walk, tell: Tell) -> Sums:
+    async def work(self, walk: Walk, tell: Tell, ended: Ended) -> Sums:
         """Have a walk done. Raises what the slave says, or UNAVAILABLE, ambiguous: commits may still come."""
         try:
-            return await self._ask(walk, tell)
+            return await self._ask(walk, tell, ended)
         except F1Error as error:
             if error.code is not Code.VERSION_MISMATCH:
                 raise
             # In the middle of an upgrade.
-            return await self._here.work(walk, tell)
+            return await self._here.work(walk, tell, ended)
 
-    async def _ask(self, walk: Walk, tell: Tell) -> Sums:
+    async def _ask(self, walk: Walk, tell: Tell, ended: Ended) -> Sums:
         async with _Hold(self._leases, walk.schema) as hold:
             call = self._open_call()
             extending = asyncio.create_task(self._write(call, walk, hold), name="fence of a walk")
             try:
-                return await self._read(call, tell)
+                return await self._read(call, tell, ended)
             except grpc.aio.AioRpcError as error:
                 if carries_error(error):
                     raise error_from_rpc(error) from error
@@ -180,7 +180,7 @@ class AtSlave:
                 told = fence_ts
                 await call.write(pb.ReorganiseRequest(fence_ts=told))
 
-    async def _read(self, call: Any, tell: Tell) -> Sums:
+    async def _read(self, call: Any, tell: Tell, ended: Ended) -> Sums:
         while True:
             async with asyncio.timeout(_SILENCE_S):
                 reply = await call.read()
@@ -189,9 +189,12 @@ class AtSlave:
             if reply.HasField("error"):
                 e = reply.error
                 raise error_from_wire(e.code, e.message, e.retryable, e.ambiguous, dict(e.details))
+            if reply.HasField("rest"):
+                rest = reply.rest
+                ended(Rest(rest.start, rest.end, rest.rows, rest.bytes, sums_from_pb(rest.sums)))
             await tell(reply.rows, reply.bytes)
             if reply.done:
-                return {found.index_id: EntrySum(found.count, found.total) for found in reply.sums}
+                return sums_from_pb(reply.sums)
 
 
 def _version_for(walk: Walk) -> int:

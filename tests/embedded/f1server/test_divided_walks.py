@@ -42,12 +42,12 @@ class Walks:
         self.pause_s = 0.0
         walk = Walker.walk
 
-        async def noted(walker: Walker, what: Walk, tell: Any) -> Any:
+        async def noted(walker: Walker, what: Walk, tell: Any, ended: Any) -> Any:
             self.begun.append((what.kind, what.start))
             if what.kind is WalkKind.CHANGE:
                 self.snapshots.add(what.snapshot)
             await asyncio.sleep(self.pause_s)
-            sums = await walk(walker, what, tell)
+            sums = await walk(walker, what, tell, ended)
             self.ended.append((what.kind, what.start))
             return sums
 
@@ -177,9 +177,9 @@ def test_a_slave_commits_up_to_its_fence_and_not_beyond(monkeypatch: pytest.Monk
     refused: list[F1Error] = []
     walk = Walker.walk
 
-    async def noted(walker: Walker, what: Walk, tell: Any) -> Any:
+    async def noted(walker: Walker, what: Walk, tell: Any, ended: Any) -> Any:
         try:
-            return await walk(walker, what, tell)
+            return await walk(walker, what, tell, ended)
         except F1Error as error:
             refused.append(error)
             raise
