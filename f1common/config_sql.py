@@ -24,6 +24,9 @@ class F1ServerSection(Struct, frozen=True, kw_only=True):
             description="How long a server may use a schema without confirming it; at least 5 times the clock's bound.",
         ),
     ] = 2_000
+    schema_lease_renewal_percent: Annotated[
+        int, Meta(ge=10, le=75, description="How much of a schema lease is over when it is renewed.")
+    ] = 50
     exit_after_ms: Annotated[
         int,
         Meta(

@@ -120,6 +120,7 @@ class F1Process:
             server=config.server.name,
             address=address,
             lease_ms=config.f1server.schema_lease_ms,
+            renewal_percent=config.f1server.schema_lease_renewal_percent,
             lost_after_ms=config.f1server.exit_after_ms,
         )
 

@@ -2,7 +2,8 @@
 
 A lease is taken by one commit that writes the server's lease row and fails unless the schema is unchanged. It ends at
 that commit's timestamp plus the lease period; every data commit carries this end as its deadline, so that a server that
-cannot renew stops by itself, whatever its clock or its operating system does. Leases are renewed at half their life.
+cannot renew stops by itself, whatever its clock or its operating system does. Leases are renewed at half their life
+(or another share of it, as configured).
 The schema has copies in several groups (:mod:`f1server.catalog.places`): while the meta group does not answer, a lease
 is taken where one of them is, and is worth the same.
 
@@ -43,7 +44,7 @@ _ATTEMPTS = 20
 class _Reason(Enum):
     NEEDED = "no valid lease"
     REREAD = "the schema may be newer"
-    RENEWAL = "half of the lease is over"
+    RENEWAL = "the lease is due to be renewed"
 
 
 @dataclass(slots=True, eq=False)
@@ -169,10 +170,12 @@ class SchemaLeases:
         server: str,
         address: str,
         lease_ms: int = 2_000,
+        renewal_percent: int = 50,
         lost_after_ms: int = 0,
     ) -> None:
         """``address`` is where other servers reach this one; ``lease_ms`` is the lease period.
 
+        ``renewal_percent``: how much of it is over when the lease is renewed.
         ``lost_after_ms``: when no lease could be had for so long, :attr:`lost` is set; 0: never.
         """
         self._store = store
@@ -180,8 +183,10 @@ class SchemaLeases:
         self.server = server
         self._address = address
         self._lease_us = lease_ms * 1_000
-        self._patience_s = lease_ms / 1_000 / 8
-        """How long one copy of the schema is waited for: all of them are asked before half of a lease is over."""
+        self._left_us = self._lease_us * (100 - renewal_percent) // 100
+        """How much of a lease is left when it is renewed."""
+        self._patience_s = self._left_us / 1_000_000 / 4
+        """How long one copy of the schema is waited for: all of them are asked before the lease is over."""
         self._held: dict[str, _Held] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while a database's lease is taken; nothing stays of names that somebody has made up."""
@@ -456,7 +461,7 @@ class SchemaLeases:
                 del self._held[database]
             return False
         over = held.told_old and held.old_work(now.earliest) == (0, 0)
-        return over or now.latest >= held.lease_end - self._lease_us // 2
+        return over or now.latest >= held.lease_end - self._left_us
 
     async def _renew(self, database: str) -> None:
         try:

@@ -41,7 +41,7 @@ from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Ord
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
 from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.removals import Removals
-from f1server.schemachange.jobs.wording import refuse_behind_paused, title_of, under_way
+from f1server.schemachange.jobs.wording import but_for, refuse_behind_paused, title_of, under_way
 from f1server.schemachange.rolechanges import RoleChange, Waits, change_roles
 from f1server.schemachange.steps.diff import Element, Step, dropped, losing, plan_steps, summary
 from f1server.schemachange.steps.edits import advance
@@ -555,7 +555,8 @@ class SchemaChanges:
             await owner.update(state=JobState.RUNNING, reorganised=0, error=text)
             return
         if back and not job.gives_way and error.code in _BROKEN:
-            text = f"{job.error} (what it had dropped stays dropped: {error.message.partition('; nothing')[0]})"
+            why = error.message.partition("; nothing")[0]
+            text = but_for(job.error, f"what it had dropped stays dropped, and need not be dropped again: {why}")
             await owner.update(gives_way=True, reorganised=0, error=text)
             return
         if back or job.no_return or error.code is Code.NOT_FOUND:

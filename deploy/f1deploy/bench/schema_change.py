@@ -2,11 +2,11 @@
 
 An index is built on a table that users read and write at the same time. The load is a mix of three quarters queries and
 one quarter writes (section 5 of the paper), open loop, at half of the capacity that the same mix has in a closed loop
-in this run. The build is held up every other twenty seconds, and latencies without a change are those of these turns; with
-``--turns 0`` those of windows before and after it. With several rounds, between which the index is dropped, a figure is
-the median of them. An index on another column is built before, with nobody there, and the same one by PostgreSQL with
-CREATE INDEX CONCURRENTLY on the same rows. In the end `f1 check` sees that every row has its entries: a benchmark of an
-index that lacks rows is worth nothing.
+in this run. The build is held up every other twenty seconds, and latencies without a change are those of these turns;
+with ``--turns 0`` those of windows before and after it. With several rounds, between which the index is dropped, a
+figure is the median of them. An index on another column is built before, with nobody there, and the same one by
+PostgreSQL with CREATE INDEX CONCURRENTLY on the same rows. In the end `f1 check` sees that every row has its entries: a
+benchmark of an index that lacks rows is worth nothing.
 """
 
 import statistics

@@ -6,6 +6,7 @@ from f1server.catalog.codec import decode_schema
 from f1server.catalog.schema import Schema
 from f1server.schemachange.jobs.jobs import Job, JobState
 from f1server.schemachange.jobs.ownership import Owner
+from f1server.schemachange.jobs.wording import but_for
 from f1server.schemachange.steps.back import way_back
 from f1server.schemachange.steps.diff import plan_steps
 
@@ -19,7 +20,7 @@ async def towards(owner: Owner, schema: Schema) -> Schema:
         return decode_schema(job.goal, 0)
     goal, stays = way_back(schema, decode_schema(job.base, 0), gives_way=job.gives_way)
     if stays not in job.error:
-        await owner.update(error=f"{job.error} ({stays})".strip())
+        await owner.update(error=but_for(job.error, stays))
     return goal
 
 

@@ -9,7 +9,7 @@ from f1server.catalog.statements import SchemaStatement
 from f1server.catalog.store import LeaseRow
 from f1server.schemachange.jobs.jobs import Job, JobState
 
-__all__ = ["awaited_of", "refuse_behind_paused", "title_of", "under_way"]
+__all__ = ["awaited_of", "but_for", "refuse_behind_paused", "title_of", "under_way"]
 
 
 def title_of(statement: SchemaStatement) -> str:
@@ -28,6 +28,11 @@ def awaited_of(behind: Sequence[LeaseRow], version: int) -> str:
         latest[row.server] = max(latest.get(row.server, 0), row.end_below(version))
     ends = [(server, datetime.fromtimestamp(end / 1e6, UTC)) for server, end in sorted(latest.items())]
     return ", ".join(f"{server} (its lease ends {end:%H:%M:%S} UTC)" for server, end in ends)
+
+
+def but_for(error: str, stays: str) -> str:
+    """Return the error of a change that is taken back but for what stays, which may be none, with that."""
+    return f"{error.replace('; nothing was changed', '; all but the following was taken back')} ({stays})".strip()
 
 
 def refuse_behind_paused(job: Job, why: F1Error | None = None) -> None:

@@ -15,7 +15,7 @@ from f1server.rows.keys import IndexLayout, row_key, split_row_key
 from f1server.rows.locks import locks_carried_over, raised
 from f1server.rows.mirrors import MirrorLayout
 from f1server.rows.rowcodec import row_of
-from f1server.rows.values import Row, Value
+from f1server.rows.values import Row, Value, shown_all
 from f1server.schemachange.work.tablework import TableWork
 from spanstore.client import ExpectAbsent, ExpectVersion, Transaction, Version, Write
 from spanstore.client.values import Precondition
@@ -216,6 +216,7 @@ def _duplicate(table: Table, where: IndexLayout, first: Sequence[Value], second:
         what, details = f"index {where.index.name} cannot be unique", {"index": where.index.name}
     return F1Error(
         Code.ALREADY_EXISTS,
-        f"{what}: the rows of {table.name} with keys {tuple(second)} and {tuple(first)} have the same values in it",
+        f"{what}: the rows of {table.name} with {describe_key(table, tuple(second))} and {shown_all(first)} have the "
+        "same values in it; nothing was changed. Mend such rows, then try again",
         details=details,
     )
