@@ -102,7 +102,13 @@ def with_locks(bound: BoundQuery) -> BoundQuery:
 
 
 def info(column: ColumnInfo) -> pb.ColumnInfo:
-    return pb.ColumnInfo(name=column.name, type=column.type, proto_type=column.proto_type, nullable=column.nullable)
+    return pb.ColumnInfo(
+        name=column.name,
+        type=column.type,
+        proto_type=column.proto_type,
+        nullable=column.nullable,
+        scale=column.scale,
+    )
 
 
 def check_as_of(timestamp: int, now_us: int) -> None:

@@ -1,6 +1,6 @@
 """The rows of a statement as they arrive: the first in the answer, the others fetched from the server that has them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import pyarrow as pa
@@ -275,5 +275,11 @@ def description_of(columns: list[pb.ColumnInfo]) -> list[tuple[Any, ...]] | None
     """Return DB-API's description: name, type code, and whether the column may be NULL."""
     if not columns:
         return None
-    sizes: Mapping[str, tuple[int | None, int | None]] = {"NUMERIC": (38, 9)}
-    return [(c.name, c.type, None, None, *sizes.get(c.type, (None, None)), bool(c.nullable)) for c in columns]
+    return [(c.name, c.type, None, None, *_size_of(c), bool(c.nullable)) for c in columns]
+
+
+def _size_of(column: pb.ColumnInfo) -> tuple[int | None, int | None]:
+    """Return precision and scale."""
+    if column.type != "NUMERIC":
+        return None, None
+    return 38, column.scale if column.HasField("scale") else 9

@@ -220,6 +220,8 @@ def table_of_rows(rows: Sequence[bytes], columns: Sequence[pb.ColumnInfo]) -> pa
     for position, info in enumerate(columns, 1):
         values: list[Any] = [row.get(position) for row in cells]
         kind = ARROW_TYPES["PROTO" if info.proto_type else info.type]
+        if info.HasField("scale"):
+            kind = pa.decimal128(38, info.scale)
         if info.type in ("DATE", "TIMESTAMP"):
             units = [v.days if isinstance(v, Date) else v.us if isinstance(v, Timestamp) else None for v in values]
             arrays.append(pa.array(units, pa.int32() if info.type == "DATE" else pa.int64()).cast(kind))

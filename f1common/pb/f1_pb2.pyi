@@ -218,16 +218,18 @@ class Execute(_message.Message):
     def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., change_id: _Optional[bytes] = ..., few_as_rows: _Optional[bool] = ...) -> None: ...
 
 class ColumnInfo(_message.Message):
-    __slots__ = ("name", "type", "proto_type", "nullable")
+    __slots__ = ("name", "type", "proto_type", "nullable", "scale")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     PROTO_TYPE_FIELD_NUMBER: _ClassVar[int]
     NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     proto_type: str
     nullable: bool
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., proto_type: _Optional[str] = ..., nullable: _Optional[bool] = ...) -> None: ...
+    scale: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., proto_type: _Optional[str] = ..., nullable: _Optional[bool] = ..., scale: _Optional[int] = ...) -> None: ...
 
 class ExecuteReply(_message.Message):
     __slots__ = ("columns", "arrow", "cursor", "rows_affected", "tag", "read_ts", "read_set", "writes", "commit_ts", "schema_version", "rows", "schema_ts")

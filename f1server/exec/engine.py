@@ -33,12 +33,16 @@ _INTERRUPT_AGAIN_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """A column of a result. ``type``: a name of :class:`Kind`, ARRAY<...>, STRUCT<...>, PROTO<message> or DuckDB's."""
+    """A column of a result. ``type``: a name of :class:`Kind`, ARRAY<...>, STRUCT<...>, PROTO<message> or DuckDB's.
+
+    ``scale``: of a NUMERIC, how many digits after the point its Arrow type has.
+    """
 
     name: str
     type: str
     proto_type: str = ""
     nullable: bool = True
+    scale: int | None = None
 
 
 @dataclass(slots=True)
@@ -348,7 +352,7 @@ class PickedForm:
     schema: Any
     places: tuple[tuple[int, Any, Any], ...]
     cells: tuple[int, ...] | None
-    """The columns whose cells are the values of the result, None if not all are so."""
+    """The columns whose cells are the values of the result, None if not all values are cells."""
 
     def batch(self, rows: Any) -> Any:
         """Return the columns of the result for a batch of the scan's rows. Raises F1Error OUT_OF_RANGE."""
@@ -381,13 +385,9 @@ def _picks_of(query: BoundQuery, picks: tuple[str, ...]) -> PickedForm:
 
 
 def _cells_of(planned: PlannedScan, indices: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the columns that a result consists of, if their types say how the client is to show them.
-
-    The Arrow type of a NUMERIC has a scale, of which cells know nothing.
-    """
+    """Return the columns that a result consists of; None if there are fields of messages, which are no cells."""
     wanted = [planned.scan.columns[i] for i in indices]
-    kinds = [planned.scan.table.by_id[w.column_id].type.kind for w in wanted]
-    if Kind.NUMERIC in kinds or any(w.path for w in wanted):
+    if any(w.path for w in wanted):
         return None
     return tuple(w.column_id for w in wanted)
 
@@ -415,7 +415,8 @@ def result_columns(schema: Any, known: Sequence[OutColumn] | None) -> tuple[tupl
         proto = kind.proto if kind.kind is Kind.PROTO and name.endswith("BYTES" + ">" * kind.lists) else ""
         if proto:
             name = kind.name
-        infos.append(ColumnInfo(column.name, name, proto))
+        scale = arrow.scale if name == Kind.NUMERIC.value else None
+        infos.append(ColumnInfo(column.name, name, proto, scale=scale))
         fields.append(pa.field(column.name, arrow))
     return tuple(infos), pa.schema(fields)
 

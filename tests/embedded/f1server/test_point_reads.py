@@ -96,7 +96,8 @@ def test_a_select_of_a_row_by_key_is_what_it_is_in_an_arrow_stream() -> None:
             "SELECT S, B, I, F, T, Y, Day, At, D FROM P WHERE D = ? AND N = ? AND S = ?": True,
             "SELECT At, At, I AS again FROM P AS p WHERE p.D = ? AND p.N = ? AND p.S = ?": True,
             "SELECT I FROM P WHERE D = ? AND N = ? AND S = ? AND D > -5": False,
-            "SELECT * FROM P WHERE D = ? AND N = ? AND S = ?": False,  # it has NUMERIC columns
+            "SELECT * FROM P WHERE D = ? AND N = ? AND S = ?": True,
+            "SELECT X, N, X AS again FROM P WHERE D = ? AND N = ? AND S = ?": True,
             "SELECT I + 1 FROM P WHERE D = ? AND N = ? AND S = ?": False,
         }
         asked: list[tuple[str, bool, Sequence[object]]] = [
