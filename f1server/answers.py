@@ -16,6 +16,7 @@ from f1server.exec.engine import ColumnInfo, QueryResult
 from f1server.plan.prepare import BoundQuery, Prepared
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
+from f1server.txn.committer import CommitName
 from f1server.txn.readset import ReadSetEntry
 
 Batches = AsyncIterator[pa.RecordBatch]
@@ -44,6 +45,8 @@ class SqlRequest:
     change_id: bytes = b""
     few_as_rows: bool = False
     """A row read by its key may be answered as cells."""
+    commit: CommitName | None = None
+    """The statement is all of an optimistic transaction, which may be committed at once under this name."""
 
 
 @dataclass(slots=True)
@@ -64,6 +67,8 @@ class SqlAnswer:
     """Of an optimistic transaction: as in ``schemas``."""
     cells: Sequence[bytes] = ()
     """The rows of the result, instead of batches."""
+    says_row: bool = False
+    """The statement itself says which row it writes, so that it can name its commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,8 @@ def _late(request: pb.Request) -> F1Error:
 
 def _may_commit(execute: pb.Execute) -> bool:
     """Tell whether a statement may have changed something by the time it was given up."""
+    if execute.commit_id:
+        return True
     if execute.txn.kind != pb.AUTOCOMMIT:
         return False  # a transaction commits by a request of its own
     if len(execute.sql) > _LONG_TEXT:

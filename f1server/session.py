@@ -45,10 +45,13 @@ from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import RowReader
 from f1server.txn.readset import ReadSetEntry
 from f1server.wire import (
+    check_timestamp,
+    commit_name_from_pb,
     is_point,
     params_from_pb,
     read_set_from_pb,
     read_set_to_pb,
+    require_commit_name,
     table_read_from_pb,
     write_to_pb,
     writes_from_pb,
@@ -68,7 +71,6 @@ _FEW_ROWS = 32
 _CHANGES_PAGE = 1_000
 _CHANGE_ID_BYTES = 16
 _MAX_EXAMPLES = 1_000
-_LAST_TIMESTAMP = 1 << 55
 """In the year 3111: hidden keys have room for no later one."""
 
 
@@ -155,6 +157,7 @@ class Frontend:
             handle=txn.handle,
             change_id=_change_id(request.change_id),
             few_as_rows=request.few_as_rows,
+            commit=commit_name_from_pb(request),
         )
         try:
             answer = await self._fresh(database, lambda: self._sql.run(wanted))
@@ -287,9 +290,7 @@ class Frontend:
         schemas: Sequence[int] = (),
     ) -> pb.CommitReply:
         """Commit under the name that the request has."""
-        if not 8 <= len(request.commit_id) <= 16:
-            raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")
-        _check_timestamp(request.created_ts)
+        require_commit_name(request.commit_id, request.created_ts)
         wanted = CommitRequest(
             writes=writes,
             read_set=read_set,
@@ -305,10 +306,17 @@ class Frontend:
 
     async def outcome(self, database: str, request: pb.Outcome, caller: Caller = EVERYBODY) -> pb.OutcomeReply:
         """Tell whether a commit happened, and end it if it did not."""
-        _check_timestamp(request.created_ts)
-        (first,) = writes_from_pb([request.first_write])
+        check_timestamp(request.created_ts)
+        asked, tag = request.statement, ""
+        if request.HasField("statement"):
+            wanted = SqlRequest(database, asked.sql, caller, tuple(params_from_pb(asked.params)))
+            if (said := await self._sql.said_write(wanted, request.created_ts)) is None:
+                return pb.OutcomeReply()
+            first, tag = said
+        else:
+            (first,) = writes_from_pb([request.first_write])
         ts = await self._committer.outcome(database, first, request.commit_id, request.created_ts)
-        return pb.OutcomeReply(committed=ts is not None, commit_ts=ts or 0)
+        return pb.OutcomeReply(committed=ts is not None, commit_ts=ts or 0, tag=tag)
 
     async def begin(self, database: str, request: pb.Begin, caller: Caller = EVERYBODY) -> pb.BeginReply:
         """Begin a pessimistic transaction, or fix the timestamp of another."""
@@ -357,7 +365,7 @@ class Frontend:
         if not request.HasField("part"):
             return planned_to_pb(await self._planner.plan(database, sql, protos, data=request.data))
         part, asked = part_from_pb(request.part), request.part
-        _check_timestamp(asked.timestamp)
+        check_timestamp(asked.timestamp)
         survey = await self._planner.survey(
             database,
             sql,
@@ -375,7 +383,7 @@ class Frontend:
         """Return the schema as DDL and as it is stored."""
         schema = (await self._leases.current(database)).schema
         if request.timestamp:
-            _check_timestamp(request.timestamp)
+            check_timestamp(request.timestamp)
             schema = await self._schema_at(schema, request.timestamp)
         files = [pb.SourceFile(name=name, text=text) for name, text in schema.proto_files]
         return pb.ShowSchemaReply(
@@ -479,7 +487,7 @@ class Frontend:
             case "part":
                 asked = request.part
                 part = part_from_pb(asked)
-                _check_timestamp(asked.timestamp)
+                check_timestamp(asked.timestamp)
                 examples = min(asked.examples, _MAX_EXAMPLES)
                 report = await self._checker.run(
                     database, asked.timestamp, part, repair=asked.repair, examples=examples
@@ -559,13 +567,8 @@ def _reply(answer: SqlAnswer) -> pb.ExecuteReply:
 def _kind_of(txn: pb.TxnContext) -> str:
     if txn.kind not in _KINDS:
         raise F1Error(Code.INVALID_ARGUMENT, f"{txn.kind} is no kind of transaction; is the client newer?")
-    _check_timestamp(txn.read_ts)
+    check_timestamp(txn.read_ts)
     return pb.TxnKind.Name(txn.kind)
-
-
-def _check_timestamp(timestamp: int) -> None:
-    if not 0 <= timestamp < _LAST_TIMESTAMP:
-        raise F1Error(Code.INVALID_ARGUMENT, f"{timestamp} is no timestamp in microseconds since 1970")
 
 
 def _page(max_bytes: int) -> int:

@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,11 +14,11 @@ from f1common.clock import Clock
 from f1common.config import F1ServerSection
 from f1common.errors import Code, F1Error
 from f1common.ids import new_id, secret_bytes
-from f1common.rpc.backoff import Backoff
 from f1server import placing
 from f1server.access.needs import require_dml, require_query, require_writes
 from f1server.access.rights import Rights, rights_of
 from f1server.answers import Query, Ran, SqlAnswer, SqlRequest, check_as_of, column_type, info, with_locks
+from f1server.autocommit import OwnTransactions
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import readable_at
 from f1server.catalog.render import quoted
@@ -27,7 +28,7 @@ from f1server.catalog.statements import CreateTable, with_query_columns
 from f1server.catalog.store import SchemaStore
 from f1server.dist.measures import add_measures
 from f1server.dist.queries import Choice, DistributedQueries
-from f1server.exec.dml import DmlResult, Fill, run_dml, run_keyed
+from f1server.exec.dml import DmlResult, Fill, run_dml, run_keyed, said_write
 from f1server.exec.duck import Duck, DuckConfig
 from f1server.exec.engine import Engine, QueryResult, given
 from f1server.exec.rowwise import RowEvaluator
@@ -52,7 +53,7 @@ from f1server.points import PointQueries
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
 from f1server.schemachange.executor import SchemaChanges
-from f1server.txn.committer import CommitRequest, Committer, Evaluators
+from f1server.txn.committer import Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import ReadRow, RowReader
 from f1server.txn.source import StorageSource
@@ -61,8 +62,6 @@ from spanstore.client import SpanClient
 
 T = TypeVar("T")
 
-_OPTIMISTIC_TRIES = 3
-_STATEMENT_TRIES = 20
 _LONG_TEXT = 2_000
 """Characters from which on a statement may take long to parse and to plan: it does so beside the event loop."""
 
@@ -105,6 +104,7 @@ class SqlRunner:
         self._dist: DistributedQueries | None = None
         self._committer: Committer | None = None
         self._pessimistic: PessimisticTransactions | None = None
+        self._own: OwnTransactions | None = None
 
     @property
     def engine(self) -> Engine:
@@ -126,6 +126,9 @@ class SqlRunner:
         self._dist = distributed
         self._committer = committer
         self._pessimistic = pessimistic
+        self._own = OwnTransactions(
+            self._change, self._prepared_dml, self._store, committer, pessimistic, self._clock, self._rng
+        )
 
     def evaluators(self) -> Evaluators:
         """Return what commits need of SQL."""
@@ -348,6 +351,12 @@ class SqlRunner:
             raise F1Error(Code.INTERNAL, "the runner was used before it was connected")
         return self._pessimistic
 
+    @property
+    def _own_(self) -> OwnTransactions:
+        if self._own is None:
+            raise F1Error(Code.INTERNAL, "the runner was used before it was connected")
+        return self._own
+
     # ------------------------------------------------------------------ statements that write
 
     async def _dml(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
@@ -355,69 +364,22 @@ class SqlRunner:
             raise F1Error(
                 Code.FAILED_PRECONDITION, f"{statement.tag} in a snapshot transaction: it reads the past only"
             )
-        if request.kind != "AUTOCOMMIT":
-            return await self._change(request, statement)
-        backoff = Backoff(2, 200, 1.7, self._rng)
-        priority_ts = self._clock.sample().tt.latest
-        for tried in range(_STATEMENT_TRIES):
-            try:
-                if tried < _OPTIMISTIC_TRIES:
-                    return await self._once(request, statement)
-                # Somebody was faster each time: under locks, and as old as the first try, it gets its turn.
-                return await self._locked(request, statement, priority_ts)
-            except F1Error as error:
-                # A definite ABORTED: nothing happened, so that the statement may run again on what is there now.
-                if error.code is not Code.ABORTED or error.ambiguous or tried + 1 == _STATEMENT_TRIES:
-                    raise
-            await asyncio.sleep(backoff.next_s())
-        raise F1Error(Code.INTERNAL, "a statement was not tried")
+        if request.kind == "AUTOCOMMIT":
+            return await self._own_.run(request, statement)
+        if request.commit is not None:
+            return await self._own_.run_named(request, statement, request.commit)
+        return await self._change(request, statement)
 
-    async def _once(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
-        """Run a statement as an optimistic transaction of its own. Raises Conflict if a row changed meanwhile."""
-        created_ts = self._clock.sample().tt.latest
-        answer = await self._change(replace(request, kind="OPTIMISTIC"), statement)
-        done = await self._committer_.commit(
-            request.database,
-            CommitRequest(
-                writes=answer.writes,
-                read_set=answer.read_set,
-                read_ts=answer.read_ts,
-                unique=new_id(self._rng),
-                created_ts=created_ts,
-                caller=request.caller,
-                schemas=(answer.schema_ts,),
-            ),
-        )
-        answer.commit_ts = done.ts
-        answer.writes, answer.read_set = (), ()
-        return answer
-
-    async def _locked(self, request: SqlRequest, statement: DmlStatement, priority_ts: int) -> SqlAnswer:
-        """Run a statement as a pessimistic transaction of its own."""
-        held = self._pessimistic_.begin(request.database, request.caller, priority_ts)
-        try:
-            with held.working():
-                answer = await self._change(replace(request, kind="PESSIMISTIC", handle=held.handle), statement)
-        except BaseException:
-            await self._pessimistic_.rollback(held.handle)
-            raise
-        done = await self._pessimistic_.commit(held.handle, request.database, request.caller, answer.writes)
-        answer.commit_ts = done.ts
-        answer.writes = ()
-        return answer
+    async def said_write(self, request: SqlRequest, created_ts: int) -> tuple[LogicalWrite, str] | None:
+        """See :meth:`f1server.autocommit.OwnTransactions.said_write`."""
+        schema = (await self._leases.current(request.database)).schema
+        return await self._own_.said_write(schema, request.sql, request.params, created_ts)
 
     async def _change(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
         """Work out what a statement writes, in its transaction; nothing is written yet."""
         leased = await self._leases.current(request.database)
         schema = leased.schema
-        key = f"dml {statement.upsert} {statement.sql}"
-        shown = with_history(schema)
-        kept = self._plans.get(shown, key)
-        if isinstance(kept, PreparedDml):
-            plan = kept
-        else:
-            plan = await self._beside(statement.sql, lambda: prepare_dml(shown, statement))
-            self._plans.put(shown, key, plan)
+        plan = await self._prepared_dml(schema, statement)
         rights = rights_of(schema, request.caller)
         require_dml(rights, statement, plan)
         reader = await self._reader(request, leased, plan.names, rights)
@@ -443,12 +405,27 @@ class SqlRunner:
             schema_version=schema.version,
             schema_ts=schema.commit_ts,
         )
+        if request.commit is not None and len(answer.writes) == 1:
+            with suppress(F1Error):
+                said = said_write(plan, request.params, request.commit.created_ts)
+                same = self._committer_.same_name
+                answer.says_row = said is not None and same(schema, said, answer.writes[0])
         if done.returning is not None:
             result = done.returning
             answer.columns = tuple(info(c) for c in result.columns)
             answer.schema = result.arrow_schema
             answer.batches = given([batch async for batch in result.batches])
         return answer
+
+    async def _prepared_dml(self, schema: Schema, statement: DmlStatement) -> PreparedDml:
+        key = f"dml {statement.upsert} {statement.sql}"
+        shown = with_history(schema)
+        kept = self._plans.get(shown, key)
+        if isinstance(kept, PreparedDml):
+            return kept
+        plan = await self._beside(statement.sql, lambda: prepare_dml(shown, statement))
+        self._plans.put(shown, key, plan)
+        return plan
 
     async def _written(
         self, request: SqlRequest, statement: DmlStatement, plan: PreparedDml, source: StorageSource, fill: Fill

@@ -8,7 +8,10 @@ from f1common.pb import f1_pb2 as pb
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite, WriteKind
 from f1server.txn import nosql
+from f1server.txn.committer import CommitName
 from f1server.txn.readset import ReadSetEntry
+
+_LAST_TIMESTAMP = 1 << 55
 
 
 def writes_from_pb(messages: Iterable[pb.LogicalWrite]) -> list[LogicalWrite]:
@@ -95,3 +98,29 @@ def table_read_from_pb(message: pb.TableRead) -> nosql.TableRead:
         exclusive=message.exclusive,
         key_columns=tuple(message.key_columns),
     )
+
+
+def check_timestamp(timestamp: int) -> None:
+    """Raise INVALID_ARGUMENT for what is no timestamp."""
+    if not 0 <= timestamp < _LAST_TIMESTAMP:
+        raise F1Error(Code.INVALID_ARGUMENT, f"{timestamp} is no timestamp in microseconds since 1970")
+
+
+def commit_name_from_pb(execute: pb.Execute) -> CommitName | None:
+    """Return what names the commit that comes with a statement. Raises INVALID_ARGUMENT."""
+    if not execute.commit_id:
+        return None
+    txn = execute.txn
+    if txn.kind != pb.OPTIMISTIC or txn.writes or txn.read_ts or execute.timestamp:
+        text = "a commit comes with a statement that is all of an optimistic transaction"
+        raise F1Error(Code.INVALID_ARGUMENT, text)
+    require_commit_name(execute.commit_id, execute.created_ts)
+    check_timestamp(execute.priority_ts)
+    return CommitName(execute.commit_id, execute.created_ts, execute.priority_ts)
+
+
+def require_commit_name(commit_id: bytes, created_ts: int) -> None:
+    """Raise INVALID_ARGUMENT for what is no name of a commit."""
+    check_timestamp(created_ts)
+    if not 8 <= len(commit_id) <= 16:
+        raise F1Error(Code.INVALID_ARGUMENT, "a commit id has 8 to 16 bytes")

@@ -261,7 +261,7 @@ class Connection(Reads):
             case Kind.QUERY if self.autocommit and self._transaction is None:
                 return await self._query(sql, params)
             case Kind.DML if self.autocommit and self._transaction is None:
-                return (await self.run(lambda tx: tx.execute(sql, params))).result
+                return (await self.run(lambda tx: tx.execute_alone(sql, params))).result
             case _:
                 return (await (await self._current()).execute(sql, params)).result
 

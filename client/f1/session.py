@@ -3,6 +3,7 @@
 * Reads, and statements of optimistic transactions, change nothing at a server: they are sent again elsewhere at will.
 * A commit has an id and is sent to one server once. If the client loses touch with that server it asks any server for
   the outcome, and the answer ends the commit: it happened, or it never will, and then it is sent again under a new id.
+  So is a statement that is a transaction by itself, with which its commit goes.
 * DDL is sent again only if it certainly did nothing.
 """
 
@@ -191,6 +192,33 @@ class Session:
                 self._knows_insert_rows = False  # an older server: nothing was written
         return await self.commit(new.writes(), (), 0, priority_ts=priority_ts, deadline=deadline)
 
+    async def execute_alone(
+        self, execute: pb.Execute, *, priority_ts: int = 0, deadline: Deadline
+    ) -> tuple[pb.ExecuteReply, Server]:
+        """Run a statement that is all of an optimistic transaction, and commit it if the server can, exactly once.
+
+        If the answer has no ``commit_ts``, nothing was committed, and it is that of any statement. Raises F1Error as
+        :meth:`commit`.
+        """
+        execute.max_bytes = execute.max_bytes or FIRST_ANSWER_BYTES
+
+        def make(name: _Name) -> pb.Request:
+            request = self._request()
+            request.execute.CopyFrom(execute)
+            request.execute.commit_id, request.execute.created_ts, request.execute.priority_ts = name
+            return request
+
+        def question() -> pb.Outcome:
+            return pb.Outcome(statement=pb.Execute(sql=execute.sql, params=execute.params))
+
+        response, outcome, server = await self._once(make, question, 1, priority_ts, deadline)
+        if response is None:
+            reply = pb.ExecuteReply(tag=outcome.tag, rows_affected=1, commit_ts=outcome.commit_ts)
+        else:
+            reply = response.execute
+            self._notice_version(reply.schema_version)
+        return reply, server
+
     async def _commit_once(
         self,
         make: Callable[[_Name], pb.Request],
@@ -200,6 +228,26 @@ class Session:
         deadline: Deadline,
     ) -> Committed:
         """Send a request that commits until it certainly did, or did not; ``first``: the write that names it."""
+        response, outcome, _ = await self._once(
+            make, lambda: pb.Outcome(first_write=first()), rows, priority_ts, deadline
+        )
+        if response is None:
+            return Committed(outcome.commit_ts, rows)
+        reply: pb.CommitReply = getattr(response, str(response.WhichOneof("body")))
+        return Committed(reply.commit_ts, reply.rows_affected)
+
+    async def _once(
+        self,
+        make: Callable[[_Name], pb.Request],
+        question: Callable[[], pb.Outcome],
+        rows: int,
+        priority_ts: int,
+        deadline: Deadline,
+    ) -> tuple[pb.Response | None, pb.OutcomeReply, Server]:
+        """Send a request until it was certainly carried out, or not; ``question``: how to ask what became of it.
+
+        Returns the answer, or None if it was lost: then what became of the commit, which happened.
+        """
         backoff = self.backoff()
         lost: Server | None = None
         while True:
@@ -209,15 +257,13 @@ class Session:
             request = make(name)
             server = self.servers.pick([lost] if lost is not None else [], small=rows <= SMALL)
             try:
-                response = await server.call(request, deadline)
-                reply: pb.CommitReply = getattr(response, str(request.WhichOneof("body")))
-                return Committed(reply.commit_ts, reply.rows_affected)
+                return await server.call(request, deadline), pb.OutcomeReply(), server
             except F1Error as error:
                 lost = server
                 if error.ambiguous:
-                    outcome = await self._outcome(name, first(), deadline, server, error)
+                    outcome = await self._outcome(name, question(), deadline, server, error)
                     if outcome.committed:
-                        return Committed(outcome.commit_ts, rows)
+                        return None, outcome, server
                 elif error.code not in _ELSEWHERE:
                     raise
                 delay_s = backoff.next_s()
@@ -226,10 +272,10 @@ class Session:
             await asyncio.sleep(delay_s)
 
     async def _outcome(
-        self, name: _Name, first: pb.LogicalWrite, deadline: Deadline, lost: Server, cause: F1Error
+        self, name: _Name, question: pb.Outcome, deadline: Deadline, lost: Server, cause: F1Error
     ) -> pb.OutcomeReply:
         """Ask until somebody knows what became of a commit; after that it is decided for ever."""
-        question = pb.Outcome(commit_id=name.commit_id, created_ts=name.created_ts, first_write=first)
+        question.commit_id, question.created_ts = name.commit_id, name.created_ts
 
         def make() -> pb.Request:
             request = self._request()

@@ -139,6 +139,10 @@ class Transaction(Reads):
             self._add(reply.writes)
             return Rows(ResultSet(self._session, (reply, server), None if reply.writes else run))
 
+    async def execute_alone(self, sql: str, params: Sequence[object] | None = None) -> Rows:
+        """Run a statement that is all of the transaction, which may have been committed by the time it returns."""
+        return await self.execute(sql, params)
+
     @translated
     async def read_many(self, reads: Sequence[Read]) -> list[list[Row]]:
         """Read from any number of tables in one round; the results in the order of ``reads``."""
@@ -232,9 +236,15 @@ class Transaction(Reads):
     async def commit(self, timeout_s: float | None = None) -> Committed:
         """Commit. Raises Error: nothing was written unless it is ``ambiguous``."""
         self._require_open()
+        committed = await self._ending(self._commit(self._session.deadline(timeout_s)))
+        self._state = "committed"
+        return committed
+
+    async def _ending(self, work: Awaitable[T]) -> T:
+        """Await what commits the transaction, or may do so."""
         self._state = "being committed"
         try:
-            committed = await self._commit(self._session.deadline(timeout_s))
+            return await work
         except F1Error as error:
             self._state = "lost" if error.ambiguous else "aborted"
             if error.code is Code.NOT_FOUND and "key" not in error.details:
@@ -244,8 +254,6 @@ class Transaction(Reads):
         except BaseException:
             self._state = "lost"
             raise
-        self._state = "committed"
-        return committed
 
     async def rollback(self) -> None:
         """Give up. Idempotent, and never fails: what was not committed is nowhere."""
@@ -307,6 +315,20 @@ class OptimisticTransaction(Transaction):
     def _context(self) -> pb.TxnContext:
         self._one_by_one()
         return pb.TxnContext(kind=pb.OPTIMISTIC, read_ts=self._read_ts, writes=self._writes, schemas=self._schemas)
+
+    @translated
+    async def execute_alone(self, sql: str, params: Sequence[object] | None = None) -> Rows:
+        """As :meth:`Transaction.execute_alone`: a statement that says which row it writes goes with its commit."""
+        self._require_open()
+        execute = pb.Execute(sql=sql, params=encode_params(params), txn=self._context(), few_as_rows=True)
+        alone = self._session.execute_alone(execute, priority_ts=self.priority_ts, deadline=self._session.deadline())
+        async with self._statement:
+            reply, server = await self._ending(alone)
+            self._state = "committed" if reply.commit_ts else "open"
+            if not reply.commit_ts:
+                self._note(reply)
+                self._add(reply.writes)
+            return Rows(ResultSet(self._session, (reply, server), None))
 
     async def insert(self, table: str, rows: RowLike | Iterable[RowLike]) -> int:
         """Insert a row (a mapping by column name) or several; ALREADY_EXISTS at the commit if one is there."""

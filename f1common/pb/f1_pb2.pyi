@@ -200,7 +200,7 @@ class TxnContext(_message.Message):
     def __init__(self, kind: _Optional[_Union[TxnKind, str]] = ..., read_ts: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[LogicalWrite, _Mapping]]] = ..., handle: _Optional[bytes] = ..., schemas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Execute(_message.Message):
-    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp", "change_id", "few_as_rows")
+    __slots__ = ("sql", "params", "txn", "max_bytes", "timestamp", "change_id", "few_as_rows", "commit_id", "created_ts", "priority_ts")
     SQL_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     TXN_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,9 @@ class Execute(_message.Message):
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     FEW_AS_ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TS_FIELD_NUMBER: _ClassVar[int]
     sql: str
     params: bytes
     txn: TxnContext
@@ -215,7 +218,10 @@ class Execute(_message.Message):
     timestamp: int
     change_id: bytes
     few_as_rows: bool
-    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., change_id: _Optional[bytes] = ..., few_as_rows: _Optional[bool] = ...) -> None: ...
+    commit_id: bytes
+    created_ts: int
+    priority_ts: int
+    def __init__(self, sql: _Optional[str] = ..., params: _Optional[bytes] = ..., txn: _Optional[_Union[TxnContext, _Mapping]] = ..., max_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., change_id: _Optional[bytes] = ..., few_as_rows: _Optional[bool] = ..., commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., priority_ts: _Optional[int] = ...) -> None: ...
 
 class ColumnInfo(_message.Message):
     __slots__ = ("name", "type", "proto_type", "nullable", "scale")
@@ -430,22 +436,26 @@ class EndReply(_message.Message):
     def __init__(self, commit_ts: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("commit_id", "created_ts", "first_write")
+    __slots__ = ("commit_id", "created_ts", "first_write", "statement")
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_TS_FIELD_NUMBER: _ClassVar[int]
     FIRST_WRITE_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
     commit_id: bytes
     created_ts: int
     first_write: LogicalWrite
-    def __init__(self, commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., first_write: _Optional[_Union[LogicalWrite, _Mapping]] = ...) -> None: ...
+    statement: Execute
+    def __init__(self, commit_id: _Optional[bytes] = ..., created_ts: _Optional[int] = ..., first_write: _Optional[_Union[LogicalWrite, _Mapping]] = ..., statement: _Optional[_Union[Execute, _Mapping]] = ...) -> None: ...
 
 class OutcomeReply(_message.Message):
-    __slots__ = ("committed", "commit_ts")
+    __slots__ = ("committed", "commit_ts", "tag")
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
     committed: bool
     commit_ts: int
-    def __init__(self, committed: _Optional[bool] = ..., commit_ts: _Optional[int] = ...) -> None: ...
+    tag: str
+    def __init__(self, committed: _Optional[bool] = ..., commit_ts: _Optional[int] = ..., tag: _Optional[str] = ...) -> None: ...
 
 class SourceFile(_message.Message):
     __slots__ = ("name", "text")

@@ -249,6 +249,35 @@ async def run_keyed(
     return DmlResult(writes, len(writes))
 
 
+def said_write(prepared: PreparedDml, params: Sequence[object], now_us: int) -> LogicalWrite | None:
+    """Return what a statement itself says of the only row that it writes: its key; of a new one all but defaults.
+
+    None if it says no such thing. Without looking at any row: it says the same whenever it is asked. Raises as
+    :func:`run_keyed`.
+    """
+    if prepared.returning is not None or prepared.conflict is not None:
+        return None
+    schema, table = prepared.schema, prepared.table
+    if prepared.keyed is not None:
+        scan = prepared.keyed.scan(params, now_us)
+        if scan is None or len(scan.spans) != 1:
+            return None
+        kind = WriteKind.DELETE if prepared.tag == "DELETE" else WriteKind.UPDATE
+        key = dict(zip(table.key_column_ids, scan.spans[0].prefix, strict=True))
+        return LogicalWrite(kind, table.name, key, schema_version=schema.version)
+    if prepared.rows is None or len(prepared.rows) != 1:
+        return None
+    row = {
+        column.id: coerce_column(schema, table, column, assigned(cell, params, now_us))
+        for column, cell in zip(prepared.columns, prepared.rows[0], strict=True)
+        if not isinstance(cell, Default)
+    }
+    key = {i: row.pop(i) for i in table.key_column_ids if i in row}
+    if len(key) < len(table.key_column_ids):
+        return None
+    return LogicalWrite(WriteKind.INSERT, table.name, key, row, schema_version=schema.version)
+
+
 # ---------------------------------------------------------------------- INSERT
 
 

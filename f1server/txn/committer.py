@@ -41,6 +41,15 @@ MAX_COMMIT_BYTES = 32 << 20
 """Keys and values of one commit, index entries and history included: one message and log entry for each group."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommitName:
+    """What names a commit that comes with a statement, as in :class:`CommitRequest`."""
+
+    unique: bytes
+    created_ts: int
+    priority_ts: int = 0
+
+
 class CommitRequest(msgspec.Struct, frozen=True, gc=False):
     """What a role wants committed. ``unique`` and ``created_ts`` name the commit for ever."""
 
@@ -222,6 +231,10 @@ class Committer:
         whole = [row[i] for i in wanted if row.get(i) is not None]
         anchor = tuples.encode((anchor_id, *(whole if len(whole) == len(wanted) else ())))
         return CommitId(anchor, unique, created_ts)
+
+    def same_name(self, schema: Schema, said: LogicalWrite, first: LogicalWrite) -> bool:
+        """Tell whether both writes name the same commit."""
+        return self.commit_id(schema, said, b"", 0).anchor == self.commit_id(schema, first, b"", 0).anchor
 
     async def outcome(self, database: str, first_write: LogicalWrite, unique: bytes, created_ts: int) -> int | None:
         """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""

@@ -15,7 +15,7 @@ from f1server.catalog.rewrites import view_by_ids
 from f1server.catalog.schema import Index, Schema, Table, View
 from f1server.txn.readset import Conflict
 
-__all__ = ["SchemaHistory", "require_same_names"]
+__all__ = ["MOST_SCHEMAS", "SchemaHistory", "require_same_names"]
 
 MOST_SCHEMAS = 32
 """A transaction that goes on through more versions of the schema is run again."""

@@ -131,6 +131,8 @@ class FakeServer:
         self.store = store
         self.name = name
         self.direct = direct
+        self.commits_at_once = False
+        """Whether a statement that comes with a commit is committed."""
         self.fault: Fault | None = None
         self.served: list[str] = []
         self.jobs: list[pb.SchemaJob] = []
@@ -312,6 +314,10 @@ class FakeServer:
                 details = {"line": "1", "column": "1"}
                 raise F1Error(Code.INVALID_ARGUMENT, f"syntax error at {word}", details=details)
         reply.rows_affected = len(reply.writes)
+        if self.commits_at_once and execute.commit_id and reply.writes:
+            commit = pb.Commit(commit_id=execute.commit_id, writes=reply.writes, read_set=reply.read_set)
+            reply.commit_ts = self.store.commit(commit).commit_ts
+            del reply.writes[:], reply.read_set[:]
         return reply
 
     def _insert(self, reply: pb.ExecuteReply, rows: dict[int, Row], values: list[Any]) -> None:

@@ -49,9 +49,29 @@ def test_reads_go_to_another_server(cluster: FakeCluster, kind: str, fault: str)
         assert cluster.served(kind) == 2
 
 
+@pytest.mark.parametrize("fault", ["die", "die after"])
+def test_dml_that_goes_with_its_commit_happens_exactly_once(cluster: FakeCluster, fault: str) -> None:
+    for server in cluster.servers:
+        server.commits_at_once = True
+    with connect(cluster) as conn:
+        cluster.set_fault(once(fault, "execute"))
+        cursor = conn.execute("UPDATE Account SET Balance = Balance + ? WHERE Id = ?", (1, 1))
+        assert cluster.balances()[1] == 101 and cursor.rowcount == 1
+        ids = [execute.commit_id for execute in cluster.requests("execute")]
+        assert len(ids) == len(set(ids)) == (2 if fault == "die" else 1)
+        assert (cluster.served("commit"), cluster.served("outcome")) == (0, 1)
+        (asked,) = cluster.requests("outcome")
+        assert asked.commit_id in ids and asked.statement.sql == cluster.requests("execute")[0].sql
+        cursor = conn.execute("UPDATE Account SET Balance = Balance + ? WHERE Id = ?", (1, 77))
+        assert (cursor.rowcount, cluster.served("commit")) == (0, 0)
+        conn.execute("UPDATE Account SET Balance = Balance + ? WHERE Id = ?", (1, 2))
+        assert cluster.balances()[2] == 201 and cluster.served("commit") == 0
+
+
 @pytest.mark.parametrize("kind", ["execute", "commit"])
 @pytest.mark.parametrize("fault", ["die", "die after"])
 def test_autocommit_dml_happens_exactly_once(cluster: FakeCluster, kind: str, fault: str) -> None:
+    """At servers that leave the commit to the client."""
     with connect(cluster) as conn:
         cluster.set_fault(once(fault, kind))
         add(conn)
@@ -59,7 +79,7 @@ def test_autocommit_dml_happens_exactly_once(cluster: FakeCluster, kind: str, fa
         # A commit that is lost is never sent again under its id.
         ids = [commit.commit_id for commit in cluster.requests("commit")]
         assert len(ids) == len(set(ids)) == (2 if (kind, fault) == ("commit", "die") else 1)
-        assert cluster.served("outcome") == (1 if kind == "commit" else 0)
+        assert cluster.served("outcome") == 1
 
 
 def test_a_commit_lost_in_an_explicit_transaction_is_resolved(cluster: FakeCluster) -> None:
