@@ -33,8 +33,11 @@ class Runner:
             try:
                 cursor.execute(piece.sql)
             except KeyboardInterrupt:
-                if kind_of(piece.sql) is Kind.DDL:
-                    raise GoesOn(self.connection.what_goes_on()) from None
+                match kind_of(piece.sql):
+                    case Kind.DDL:
+                        raise GoesOn(self.connection.what_goes_on()) from None
+                    case Kind.DML if not self.connection.in_transaction:
+                        raise KeyboardInterrupt("Cancelled; it may have been committed just before.") from None
                 raise
             if cursor.description is None:
                 self._print_tag(cursor)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
@@ -254,3 +255,19 @@ def test_inputs_with_passwords_are_not_kept(tmp_path: Path) -> None:
         history.append_string(text)
     kept = (tmp_path / "history").read_text()
     assert "SELECT 1" in kept and "SHOW ROLES" in kept and "secret" not in kept
+
+
+@pytest.mark.parametrize(
+    ("text", "in_transaction", "said"),
+    [
+        ("UPDATE T SET V = 1 WHERE K = 1", False, "Cancelled; it may have been committed just before."),
+        ("UPDATE T SET V = 1 WHERE K = 1", True, "Cancelled."),
+        ("SELECT 1", False, "Cancelled."),
+    ],
+)
+def test_who_cancels_a_statement_is_told_what_is_known(text: str, in_transaction: bool, said: str) -> None:
+    connection = MagicMock(in_transaction=in_transaction)
+    connection.cursor().__enter__().execute.side_effect = KeyboardInterrupt
+    told: list[str] = []
+    Repl(lambda _: connection, None, Format.table, write=told.append).run(f"{text};")
+    assert told == [said + "\n"]
