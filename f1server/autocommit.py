@@ -84,11 +84,12 @@ class OwnTransactions:
         self, schema: Schema, sql: str, params: Sequence[Value], created_ts: int
     ) -> tuple[LogicalWrite, str] | None:
         try:
-            (statement,) = parse(sql)
-            if not isinstance(statement, DmlStatement):
-                return None
-            found = said_write(await self._prepared(schema, statement), params, created_ts)
-        except F1Error:
+            match parse(sql):
+                case [DmlStatement() as statement]:
+                    found = said_write(await self._prepared(schema, statement), params, created_ts)
+                case _:
+                    return None
+        except (F1Error, RecursionError):  # so deeply nested that it was refused
             return None
         return None if found is None else (found, statement.tag)
 

@@ -231,7 +231,7 @@ def test_without_notes_the_next_owner_would_begin_again(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("kept", [True, False])
 def test_after_a_pause_it_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     """If the snapshot can no longer be read, what is left is done at a newer one."""
-    small_partitions(monkeypatch, rate=200)
+    small_partitions(monkeypatch, rate=80)  # an order is seen after a second and a half at most
     walks = Walks(monkeypatch)
 
     async def body(db: Database) -> None:

@@ -234,6 +234,18 @@ def test_what_the_statement_no_longer_says_is_not_known(monkeypatch: pytest.Monk
     with_database(body, *DDL[:1])
 
 
+@pytest.mark.parametrize(
+    "sql", ["", ";", "SELECT 1", "DELETE FROM A; DELETE FROM A", "DELETE FROM A WHERE", "(" * 5_000]
+)
+def test_no_commit_comes_with_what_is_no_statement_that_writes(sql: str) -> None:
+    async def body(db: Database) -> None:
+        now = db.process().client.strong_timestamp()
+        asked = pb.Outcome(statement=pb.Execute(sql=sql), commit_id=b"0123456789", created_ts=now)
+        assert not (await db.process().frontend.outcome("default", asked)).committed
+
+    with_database(body, *DDL)
+
+
 def test_many_at_once_count_each() -> None:
     async def body(db: Database) -> None:
         await _filled(db)
