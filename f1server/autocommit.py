@@ -66,32 +66,33 @@ class OwnTransactions:
     ) -> tuple[LogicalWrite, str] | None:
         """Return the write that names the commit of a statement that came with one, and what kind of statement it is.
 
-        None: no commit comes with such a statement. Raises NOT_FOUND if only a version of the schema that the server
-        may have used then says otherwise.
+        None: no commit comes with such a statement. Raises NOT_FOUND if it named another one under a version of the
+        schema that the server may have used then.
         """
-        if (found := await self._said(schema, sql, params, created_ts)) is not None:
-            return found
-        version = schema
+        found = await self._said(schema, sql, params, created_ts)
+        version, named = schema, found
         for _ in range(MOST_SCHEMAS):
-            if version.commit_ts + _BEHIND_US < created_ts or version.version <= 1:
-                return None
-            version = await self._history.at(schema, version.commit_ts - 1)
-            if await self._said(version, sql, params, created_ts) is not None:
+            if named is not None and (found is None or named[2] != found[2]):
                 break
-        raise F1Error(Code.NOT_FOUND, "the schema has changed, and the statement no longer says which row it writes")
+            if version.commit_ts + _BEHIND_US < created_ts or version.version <= 1:
+                return None if found is None else (found[0], found[1])
+            version = await self._history.at(schema, version.commit_ts - 1)
+            named = await self._said(version, sql, params, created_ts)
+        raise F1Error(Code.NOT_FOUND, "the schema has changed, and the statement may have been about another row then")
 
     async def _said(
         self, schema: Schema, sql: str, params: Sequence[Value], created_ts: int
-    ) -> tuple[LogicalWrite, str] | None:
+    ) -> tuple[LogicalWrite, str, bytes] | None:
+        """Return the write, the kind of statement, and the anchor of a commit that is named by the write."""
         try:
             match parse(sql):
                 case [DmlStatement() as statement]:
                     found = said_write(await self._prepared(schema, statement), params, created_ts)
                 case _:
                     return None
+            return None if found is None else (found, statement.tag, self._committer.anchor(schema, found))
         except (F1Error, RecursionError):  # so deeply nested that it was refused
             return None
-        return None if found is None else (found, statement.tag)
 
     async def run(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
         """Run a statement until it has committed. Raises F1Error."""

@@ -408,8 +408,8 @@ class SqlRunner:
         if request.commit is not None and len(answer.writes) == 1:
             with suppress(F1Error):
                 said = said_write(plan, request.params, request.commit.created_ts)
-                same = self._committer_.same_name
-                answer.says_row = said is not None and same(schema, said, answer.writes[0])
+                anchor = self._committer_.anchor
+                answer.says_row = said is not None and anchor(schema, said) == anchor(schema, answer.writes[0])
         if done.returning is not None:
             result = done.returning
             answer.columns = tuple(info(c) for c in result.columns)

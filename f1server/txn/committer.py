@@ -232,9 +232,9 @@ class Committer:
         anchor = tuples.encode((anchor_id, *(whole if len(whole) == len(wanted) else ())))
         return CommitId(anchor, unique, created_ts)
 
-    def same_name(self, schema: Schema, said: LogicalWrite, first: LogicalWrite) -> bool:
-        """Tell whether both writes name the same commit."""
-        return self.commit_id(schema, said, b"", 0).anchor == self.commit_id(schema, first, b"", 0).anchor
+    def anchor(self, schema: Schema, first: LogicalWrite) -> bytes:
+        """Return the key that a commit is named by whose first write this is."""
+        return self.commit_id(schema, first, b"", 0).anchor
 
     async def outcome(self, database: str, first_write: LogicalWrite, unique: bytes, created_ts: int) -> int | None:
         """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""

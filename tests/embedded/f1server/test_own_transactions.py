@@ -207,9 +207,15 @@ def test_who_asks_for_the_outcome_first_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["ALTER TABLE A RENAME TO B", "ALTER TABLE A SET PRIMARY KEY (W, Id)", "DROP TABLE A CASCADE"]
+    "changes",
+    [
+        ["ALTER TABLE A RENAME TO B"],
+        ["ALTER TABLE A SET PRIMARY KEY (W, Id)"],
+        ["DROP TABLE A CASCADE"],
+        ["ALTER TABLE A RENAME TO B", DDL[0], "INSERT INTO A (Id, V) VALUES (1, 11)"],
+    ],
 )
-def test_what_the_statement_no_longer_says_is_not_known(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+def test_what_the_statement_no_longer_says_is_not_known(monkeypatch: pytest.MonkeyPatch, changes: list[str]) -> None:
     """A schema that has just changed may hide what names the commit: nobody guesses."""
     seen = _Seen(monkeypatch)
 
@@ -219,7 +225,7 @@ def test_what_the_statement_no_longer_says_is_not_known(monkeypatch: pytest.Monk
 
         async def changed(self: SqlRunner, *args: Any) -> Any:
             monkeypatch.setattr(SqlRunner, "said_write", outcome)
-            await db.ddl(change)
+            await db.ddl(*changes)
             return await outcome(self, *args)
 
         monkeypatch.setattr(SqlRunner, "said_write", changed)
