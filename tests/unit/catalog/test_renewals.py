@@ -5,19 +5,8 @@ import asyncio
 import pytest
 
 from f1server.catalog.leases import SchemaLeases
-from spanstore.testing.sim import run_sim
-from tests.unit.catalog.servers import LEASE_US, Cluster
-
-
-def sim(main, seed=1):
-    async def whole(world):
-        cluster = Cluster(world)
-        try:
-            return await main(cluster)
-        finally:
-            await cluster.close()
-
-    return run_sim(whole, seed)
+from tests.unit.catalog.servers import LEASE_US
+from tests.unit.catalog.test_leases import sim
 
 
 @pytest.mark.parametrize(("percent", "renewals"), [(10, 30), (50, 10), (75, 6)])
