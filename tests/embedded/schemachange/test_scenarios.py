@@ -5,7 +5,6 @@ renewals, by any time and at random, in ``tests/sim/test_changes.py``.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -400,22 +399,25 @@ def test_changes_of_one_table_do_not_disturb_users_of_others(layout: Layout, rou
 def test_a_hundred_changes_cost_the_waits_and_the_walks_of_the_longest(layout: Layout) -> None:
     async def body(stage: Stage) -> None:
         db = stage.db
-        scans: list[bytes] = []
+        scans: list[tuple[bytes, bytes]] = []
         original = SpanClient.scan
 
         def scan(self: SpanClient, ranges: Any, *args: Any, **kwargs: Any) -> Any:
             if kwargs.get("table") is not None:
-                scans.extend(span.start for span in ranges)
+                scans.extend((span.start, span.end) for span in ranges)
             return original(self, ranges, *args, **kwargs)
 
-        async def cost(files: dict[str, str]) -> tuple[int, int]:
+        async def cost(files: dict[str, str]) -> int:
             scans.clear()
             before = len(await stage.checker.edges())
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(SpanClient, "scan", scan)
                 await db.conn.apply_schema(files)
-            assert set(Counter(scans).values()) == {2}, "each part of the table is walked over once, and verified once"
-            return len(await stage.checker.edges()) - before, len(scans)
+            # The lots of the two walks may differ: how many rows take a second is found out on the way.
+            borders = sorted({border for span in scans for border in span})
+            depths = {sum(start <= border < end for start, end in scans) for border in borders[:-1]}
+            assert depths == {2}, "each part of the table is walked over once, and verified once"
+            return len(await stage.checker.edges()) - before
 
         def files(count: int) -> dict[str, str]:
             more = []
@@ -429,7 +431,7 @@ def test_a_hundred_changes_cost_the_waits_and_the_walks_of_the_longest(layout: L
         one = await cost(files(4))
         hundred = await cost(files(104))
         assert hundred == one
-        assert one[0] == 3
+        assert one == 3
         schema = (await stage.checker._store.load("default")).schema
         assert len(schema.table("R").indexes) == 52
         assert not await stage.checker.at(db.storage.strong_timestamp())
