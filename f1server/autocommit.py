@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from f1common.clock import Clock
 from f1common.errors import Code, F1Error
@@ -15,20 +16,40 @@ from f1server.exec.dml import said_write
 from f1server.plan.dml import PreparedDml
 from f1server.plan.statements import DmlStatement, parse
 from f1server.rows.values import Value
-from f1server.rows.writes import LogicalWrite
 from f1server.txn.committer import CommitName, CommitRequest, Committer
-from f1server.txn.names import MOST_SCHEMAS, SchemaHistory
+from f1server.txn.names import SchemaHistory
 from f1server.txn.pessimistic import PessimisticTransactions
+from spanstore.client import CommitId
 
-__all__ = ["OwnTransactions"]
+__all__ = ["Named", "OwnTransactions", "may_name"]
 
 Change = Callable[[SqlRequest, DmlStatement], Awaitable[SqlAnswer]]
 """Works out what a statement writes, in its transaction; nothing is written yet."""
 
 _OPTIMISTIC_TRIES = 3
 _STATEMENT_TRIES = 20
-_BEHIND_US = 10_000_000
-"""How far servers may be behind with the schema, and clocks of clients wrong."""
+_VERSIONS = 3
+"""Of the schema, that a server may run a named statement under, counted back from the name's time: that time may be
+later by all clocks' bounds than the statement runs, and servers may be one version behind."""
+
+_LONGEST_LEASE_US = 660_000_000
+"""Nobody uses the version of a schema before one that is older than this."""
+
+
+class Named(NamedTuple):
+    """A commit that comes with a statement, and what kind of statement that is."""
+
+    commit_id: CommitId
+    tag: str
+
+
+def may_name(schema: Schema, name: CommitName, now_us: int) -> bool:
+    """May the commit of a statement that runs now, under this schema, have the statement's name?
+
+    Not if the schema is of later than the name, or the name of later than now: whoever is asked for the outcome has to
+    know all versions of the schema that may be used, and more may come as long as the statement is under way.
+    """
+    return schema.commit_ts <= name.created_ts <= now_us
 
 
 class OwnTransactions:
@@ -61,36 +82,38 @@ class OwnTransactions:
         answer = await self._change(request, statement)
         return await self._committed(request, answer, name) if answer.says_row else answer
 
-    async def said_write(
-        self, schema: Schema, sql: str, params: Sequence[Value], created_ts: int
-    ) -> tuple[LogicalWrite, str] | None:
-        """Return the write that names the commit of a statement that came with one, and what kind of statement it is.
+    async def named(self, newest: Schema, sql: str, params: Sequence[Value], name: CommitName) -> Named | None:
+        """Return the commit that may have come with a statement, whatever server ran it; None: no commit comes with it.
 
-        None: no commit comes with such a statement. Raises NOT_FOUND if it named another one under a version of the
-        schema that the server may have used then.
+        ``newest`` is the schema as of a time after the name's. Raises NOT_FOUND if under versions of the schema that
+        may have been used, it names commits of different rows.
         """
-        found = await self._said(schema, sql, params, created_ts)
-        version, named = schema, found
-        for _ in range(MOST_SCHEMAS):
-            if named is not None and (found is None or named[2] != found[2]):
+        version = newest
+        if newest.commit_ts > name.created_ts:
+            version = await self._history.at(newest, name.created_ts)
+        found: dict[bytes, Named] = {}
+        for _ in range(_VERSIONS):
+            if (named := await self._named(version, sql, params, name)) is not None:
+                found.setdefault(named.commit_id.anchor, named)
+            if version.version <= 1 or version.commit_ts + _LONGEST_LEASE_US < name.created_ts:
                 break
-            if version.commit_ts + _BEHIND_US < created_ts or version.version <= 1:
-                return None if found is None else (found[0], found[1])
-            version = await self._history.at(schema, version.commit_ts - 1)
-            named = await self._said(version, sql, params, created_ts)
-        raise F1Error(Code.NOT_FOUND, "the schema has changed, and the statement may have been about another row then")
+            version = await self._history.at(version, version.commit_ts - 1)
+        if len(found) > 1:
+            text = "the schema has changed, and the statement may have been about another row then"
+            raise F1Error(Code.NOT_FOUND, text)
+        return next(iter(found.values()), None)
 
-    async def _said(
-        self, schema: Schema, sql: str, params: Sequence[Value], created_ts: int
-    ) -> tuple[LogicalWrite, str, bytes] | None:
-        """Return the write, the kind of statement, and the anchor of a commit that is named by the write."""
+    async def _named(self, schema: Schema, sql: str, params: Sequence[Value], name: CommitName) -> Named | None:
+        """Return the commit that comes with a statement under a version of the schema."""
         try:
             match parse(sql):
                 case [DmlStatement() as statement]:
-                    found = said_write(await self._prepared(schema, statement), params, created_ts)
+                    said = said_write(await self._prepared(schema, statement), params, name.created_ts)
                 case _:
                     return None
-            return None if found is None else (found, statement.tag, self._committer.anchor(schema, found))
+            if said is None:
+                return None
+            return Named(self._committer.commit_id(schema, said, name.unique, name.created_ts), statement.tag)
         except (F1Error, RecursionError):  # so deeply nested that it was refused
             return None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
 from f1server.cursors import Cursors, arrow_stream, one_batch
 from f1server.dist.pool import SlavePool
 from f1server.history.reading import batch_to_pb, history_root, history_span, read_batch, seen_by
+from f1server.outcomes import Outcomes
 from f1server.rows.changes import ChangeBatch
 from f1server.rows.columns import RowWrites, read_columns
 from f1server.rows.keys import decode_key, table_span
@@ -71,7 +72,6 @@ _FEW_ROWS = 32
 _CHANGES_PAGE = 1_000
 _CHANGE_ID_BYTES = 16
 _MAX_EXAMPLES = 1_000
-"""In the year 3111: hidden keys have room for no later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ class Frontend:
         self._pessimistic = pessimistic
         self._sql = sql
         self._clock = clock
+        self._outcomes = Outcomes(sql, committer, leases, clock)
         self._cursors = Cursors(rng)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -160,7 +161,7 @@ class Frontend:
             commit=commit_name_from_pb(request),
         )
         try:
-            answer = await self._fresh(database, lambda: self._sql.run(wanted))
+            answer = await self._leases.fresh(database, lambda: self._sql.run(wanted))
         except RecursionError:
             raise F1Error(
                 Code.INVALID_ARGUMENT, "the statement is nested too deeply, or has too many operators"
@@ -196,7 +197,7 @@ class Frontend:
 
     async def read(self, database: str, request: pb.Read, caller: Caller = EVERYBODY) -> pb.ReadReply:
         """Read rows of any tables by key, prefix, range or index."""
-        return await self._fresh(database, lambda: self._read(database, request, caller))
+        return await self._leases.fresh(database, lambda: self._read(database, request, caller))
 
     async def _read(self, database: str, request: pb.Read, caller: Caller) -> pb.ReadReply:
         reads = [table_read_from_pb(r) for r in request.reads]
@@ -306,17 +307,7 @@ class Frontend:
 
     async def outcome(self, database: str, request: pb.Outcome, caller: Caller = EVERYBODY) -> pb.OutcomeReply:
         """Tell whether a commit happened, and end it if it did not."""
-        check_timestamp(request.created_ts)
-        asked, tag = request.statement, ""
-        if request.HasField("statement"):
-            wanted = SqlRequest(database, asked.sql, caller, tuple(params_from_pb(asked.params)))
-            if (said := await self._sql.said_write(wanted, request.created_ts)) is None:
-                return pb.OutcomeReply()
-            first, tag = said
-        else:
-            (first,) = writes_from_pb([request.first_write])
-        ts = await self._committer.outcome(database, first, request.commit_id, request.created_ts)
-        return pb.OutcomeReply(committed=ts is not None, commit_ts=ts or 0, tag=tag)
+        return await self._outcomes.tell(database, request, caller)
 
     async def begin(self, database: str, request: pb.Begin, caller: Caller = EVERYBODY) -> pb.BeginReply:
         """Begin a pessimistic transaction, or fix the timestamp of another."""
@@ -424,18 +415,6 @@ class Frontend:
     async def catch_up(self, database: str, version: int) -> int:
         """Use a new version of a schema, as another server asks."""
         return await self._leases.catch_up(database, version)
-
-    async def _fresh(self, database: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work``; if it meets an unknown name, look for a newer schema first, and try once more."""
-        try:
-            return await work()
-        except F1Error as error:
-            if error.code is not Code.NOT_FOUND or error.ambiguous:
-                raise
-            before = (await self._leases.current(database)).schema.version
-            if (await self._leases.refresh(database)).version == before:
-                raise
-        return await work()
 
     # ------------------------------------------------------------------ history
 

@@ -18,7 +18,7 @@ from f1server import placing
 from f1server.access.needs import require_dml, require_query, require_writes
 from f1server.access.rights import Rights, rights_of
 from f1server.answers import Query, Ran, SqlAnswer, SqlRequest, check_as_of, column_type, info, with_locks
-from f1server.autocommit import OwnTransactions
+from f1server.autocommit import Named, OwnTransactions, may_name
 from f1server.catalog.leases import Leased, SchemaLeases
 from f1server.catalog.readable import readable_at
 from f1server.catalog.render import quoted
@@ -53,7 +53,7 @@ from f1server.points import PointQueries
 from f1server.rows.values import Value
 from f1server.rows.writes import LogicalWrite
 from f1server.schemachange.executor import SchemaChanges
-from f1server.txn.committer import Committer, Evaluators
+from f1server.txn.committer import CommitName, Committer, Evaluators
 from f1server.txn.pessimistic import PessimisticTransactions
 from f1server.txn.reader import ReadRow, RowReader
 from f1server.txn.source import StorageSource
@@ -370,10 +370,9 @@ class SqlRunner:
             return await self._own_.run_named(request, statement, request.commit)
         return await self._change(request, statement)
 
-    async def said_write(self, request: SqlRequest, created_ts: int) -> tuple[LogicalWrite, str] | None:
-        """See :meth:`f1server.autocommit.OwnTransactions.said_write`."""
-        schema = (await self._leases.current(request.database)).schema
-        return await self._own_.said_write(schema, request.sql, request.params, created_ts)
+    async def named(self, newest: Schema, request: SqlRequest, name: CommitName) -> Named | None:
+        """See :meth:`f1server.autocommit.OwnTransactions.named`."""
+        return await self._own_.named(newest, request.sql, request.params, name)
 
     async def _change(self, request: SqlRequest, statement: DmlStatement) -> SqlAnswer:
         """Work out what a statement writes, in its transaction; nothing is written yet."""
@@ -405,7 +404,7 @@ class SqlRunner:
             schema_version=schema.version,
             schema_ts=schema.commit_ts,
         )
-        if request.commit is not None and len(answer.writes) == 1:
+        if request.commit is not None and len(answer.writes) == 1 and may_name(schema, request.commit, created_ts):
             with suppress(F1Error):
                 said = said_write(plan, request.params, request.commit.created_ts)
                 anchor = self._committer_.anchor

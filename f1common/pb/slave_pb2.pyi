@@ -17,7 +17,7 @@ class ReorganiseRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[StartWalk, _Mapping]] = ..., fence_ts: _Optional[int] = ...) -> None: ...
 
 class StartWalk(_message.Message):
-    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "cuts", "snapshot", "fence_ts", "slowdown", "min_rate", "max_rate", "least_rate", "kind")
+    __slots__ = ("protocol_version", "schema", "schema_commit_ts", "tasks", "start", "end", "cuts", "snapshot", "earlier", "fence_ts", "slowdown", "min_rate", "max_rate", "least_rate", "kind")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CHANGE: _ClassVar[StartWalk.Kind]
@@ -40,6 +40,7 @@ class StartWalk(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     CUTS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_FIELD_NUMBER: _ClassVar[int]
     FENCE_TS_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MIN_RATE_FIELD_NUMBER: _ClassVar[int]
@@ -54,13 +55,14 @@ class StartWalk(_message.Message):
     end: bytes
     cuts: _containers.RepeatedScalarFieldContainer[bytes]
     snapshot: int
+    earlier: bool
     fence_ts: int
     slowdown: float
     min_rate: float
     max_rate: float
     least_rate: float
     kind: StartWalk.Kind
-    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., cuts: _Optional[_Iterable[bytes]] = ..., snapshot: _Optional[int] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., least_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., schema: _Optional[bytes] = ..., schema_commit_ts: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[WalkTask, _Mapping]]] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., cuts: _Optional[_Iterable[bytes]] = ..., snapshot: _Optional[int] = ..., earlier: _Optional[bool] = ..., fence_ts: _Optional[int] = ..., slowdown: _Optional[float] = ..., min_rate: _Optional[float] = ..., max_rate: _Optional[float] = ..., least_rate: _Optional[float] = ..., kind: _Optional[_Union[StartWalk.Kind, str]] = ...) -> None: ...
 
 class WalkTask(_message.Message):
     __slots__ = ("kind", "table_id", "id", "name", "lock", "work")

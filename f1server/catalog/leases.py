@@ -18,11 +18,11 @@ other that it has not read.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from f1common.clock import Clock
@@ -34,6 +34,8 @@ from f1server.catalog.store import LeaseRow, SchemaStore, Stored
 __all__ = ["Leased", "SchemaLeases", "Use"]
 
 LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _IDLE_LEASES = 30
 _UNTRIED_US = 30_000_000
@@ -256,6 +258,18 @@ class SchemaLeases:
     async def refresh(self, database: str) -> Schema:
         """Read the schema again and use the newest version from now on: an unknown name was met. Raises as above."""
         return (await self._acquire(database, _Reason.REREAD)).stored.schema
+
+    async def fresh(self, database: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work``; if it meets an unknown name, look for a newer schema first, and try once more."""
+        try:
+            return await work()
+        except F1Error as error:
+            if error.code is not Code.NOT_FOUND or error.ambiguous:
+                raise
+            before = (await self.current(database)).schema.version
+            if (await self.refresh(database)).version == before:
+                raise
+        return await work()
 
     async def confirm(self, leased: Leased, timestamp: int) -> None:
         """See that a schema was still the newest at some time after ``timestamp``, when its lease was written.

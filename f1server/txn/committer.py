@@ -236,10 +236,14 @@ class Committer:
         """Return the key that a commit is named by whose first write this is."""
         return self.commit_id(schema, first, b"", 0).anchor
 
-    async def outcome(self, database: str, first_write: LogicalWrite, unique: bytes, created_ts: int) -> int | None:
-        """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""
+    async def named_by(self, database: str, first: LogicalWrite, name: CommitName) -> CommitId:
+        """As :meth:`commit_id`, under the schema as it is. Raises NOT_FOUND for a table that is no more."""
         schema = (await self._leases.current(database)).schema
-        decision = await self._client.fence(self.commit_id(schema, first_write, unique, created_ts))
+        return self.commit_id(schema, first, name.unique, name.created_ts)
+
+    async def outcome(self, commit_id: CommitId) -> int | None:
+        """Return when the commit happened, or None: then it never will. Raises EXPIRED for one that is too old."""
+        decision = await self._client.fence(commit_id)
         return decision.ts if decision.committed else None
 
     async def _by_columns(

@@ -246,7 +246,8 @@ class TableWalks:
         def walk(number: int) -> Walk:
             start, end = state.borders[number : number + 2]
             within = tuple(cuts[bisect_right(cuts, start) : bisect_left(cuts, end)])
-            return Walk(schema, noted.work, start, end, snapshot, noted.kind, sum(state.rows), within)
+            rows = sum(state.rows)
+            return Walk(schema, noted.work, start, end, snapshot, noted.kind, rows, within, state.earlier)
 
         walks = {number: walk(number) for number in state.left}
         keeping = asyncio.create_task(self._keep(state.pin), name="pin of a walk")
@@ -281,7 +282,7 @@ class TableWalks:
 
         def edit(found: WalkState) -> WalkState:
             later = max(found.snapshot, newer)
-            return found.begun_again(later) if noted.kind.sums else replace(found, snapshot=later)
+            return found.begun_again(later) if noted.kind.sums else replace(found, snapshot=later, earlier=True)
 
         state = await self._store.change(noted.schema.database, noted.place, edit)
         await pins.add(state.pin, state.snapshot, ttl_s=_PIN_S, owner=owner)

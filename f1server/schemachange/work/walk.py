@@ -246,26 +246,39 @@ class Walker:
 
     async def _enter_unique(self, walk: Walk, entries: Sequence[Entry]) -> list[bytes]:
         """Write entries of unique indexes; return the keys of the rows that only locks can decide about."""
-        left = list(entries)
-        disputed: list[bytes] = []
+        left, disputed, since_ts = list(entries), [], walk.snapshot
+        if walk.earlier:
+            # An entry of a part that was done at an earlier snapshot does not show by its age what it is.
+            left, disputed, since_ts = await self._open(walk, left)
         for _ in range(_TRIES):
             try:
                 if left:
-                    await self._commit(walk, _writes(left), [NoNewer(walk.snapshot)])
+                    await self._commit(walk, _writes(left), [NoNewer(since_ts)])
                 return disputed
             except F1Error as error:
                 if _is_unknown(error):
                     break
                 if not _has_changed(error):
                     raise
-            found = (await self._client.read([entry.key for entry in left])).versions
-            newer = [version is not None and version.ts > walk.snapshot for version in found]
-            for entry, version, changed in zip(left, found, newer, strict=True):
-                value = None if version is None else version.value
-                if changed and (value is None or not _is_own(entry, value)):
-                    disputed.append(entry.row)
-            left = [entry for entry, changed in zip(left, newer, strict=True) if not changed]
+            left, more, since_ts = await self._open(walk, left)
+            disputed += more
         return disputed + [entry.row for entry in left]
+
+    async def _open(self, walk: Walk, entries: Sequence[Entry]) -> tuple[list[Entry], list[bytes], int]:
+        """Look at the keys of entries: which are still to be written, for which rows locks have to decide, and when
+        that was so. Those of the rest are there."""
+        found = await self._client.read([entry.key for entry in entries])
+        left: list[Entry] = []
+        disputed: list[bytes] = []
+        for entry, version in zip(entries, found.versions, strict=True):
+            value = None if version is None else version.value
+            if value is not None:
+                disputed += [] if _is_own(entry, value) else [entry.row]
+            elif version is not None and version.ts > walk.snapshot:
+                disputed.append(entry.row)
+            else:
+                left.append(entry)
+        return left, disputed, found.timestamp
 
     async def _dispute(self, walk: Walk, rows: Sequence[bytes], watch: Tell) -> None:
         """Decide under locks about the rows that have some keys."""

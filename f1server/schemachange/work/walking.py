@@ -78,7 +78,7 @@ class Walk:
 
     If ``kind`` says so it is one over the entries of the only index of ``work``, or over keys of any kind.
     ``table_rows``: how many there are about in all, of which this is a part; 0: nobody knows. ``cuts``: keys within it,
-    in order, at which it may be divided into lots.
+    in order, at which it may be divided into lots. ``earlier``: parts of it may have been done at earlier snapshots.
     """
 
     schema: Schema
@@ -89,6 +89,7 @@ class Walk:
     kind: WalkKind = WalkKind.CHANGE
     table_rows: int = 0
     cuts: tuple[bytes, ...] = ()
+    earlier: bool = False
 
     def within(self, start: bytes, end: bytes) -> "Walk":
         """Return a part of it."""

@@ -38,7 +38,7 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
     ``what`` is a checksum of the work. Partition i goes from border i to i + 1 and has about ``rows[i]`` rows; in
     ``done`` its byte is 1 if it is done. ``rows_done`` and ``bytes_done`` are those of the partitions that are done,
     and ``sums`` is what was added up in them: count and total by id of the index. ``rests`` is what is left of others
-    of which some is done.
+    of which some is done. ``earlier``: what is done may have been done at earlier snapshots.
     """
 
     job: int
@@ -53,6 +53,7 @@ class WalkState(msgspec.Struct, frozen=True, array_like=True):
     bytes_done: int = 0
     sums: dict[int, tuple[int, int]] = {}
     rests: dict[int, Rest] = {}
+    earlier: bool = False
 
     def with_done(self, number: int, rows: int, size: int, sums: Sums) -> "WalkState":
         """Return this with one more partition done, which had so many rows and bytes."""

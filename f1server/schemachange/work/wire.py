@@ -34,6 +34,7 @@ def walk_to_pb(walk: Walk, options: ThrottleOptions, fence_ts: int, protocol_ver
         end=walk.end,
         cuts=walk.cuts,
         snapshot=walk.snapshot,
+        earlier=walk.earlier,
         kind=_KIND_NAMES[walk.kind],
         fence_ts=fence_ts,
         slowdown=options.slowdown,
@@ -63,7 +64,8 @@ def walk_from_pb(start: pb.StartWalk, schema: Schema) -> Walk:
     borders = (start.start, *start.cuts, start.end)
     if any(low >= high for low, high in pairwise(borders)) or start.snapshot <= 0:
         raise F1Error(Code.INVALID_ARGUMENT, "a walk has a range of keys, cuts within it in order, and a snapshot")
-    return Walk(schema, work, start.start, start.end, start.snapshot, kind, cuts=tuple(start.cuts))
+    cuts = tuple(start.cuts)
+    return Walk(schema, work, start.start, start.end, start.snapshot, kind, cuts=cuts, earlier=start.earlier)
 
 
 def sums_to_pb(sums: Sums) -> list[pb.EntrySum]:

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
+import f1
 from f1common.pb import f1_pb2 as pb
 from f1server.schemachange.work import walkstore
 from f1server.schemachange.work.reorganiser import Reorganiser
@@ -109,6 +112,58 @@ def test_after_a_pause_it_goes_on_behind_the_last_lot(monkeypatch: pytest.Monkey
         await check(db)
 
     with_database(body, BASE)
+
+
+@pytest.mark.parametrize("twice", [True, False])
+@pytest.mark.parametrize("verified", [True, False])
+def test_what_is_twice_is_seen_also_by_a_later_snapshot(
+    monkeypatch: pytest.MonkeyPatch, twice: bool, verified: bool
+) -> None:
+    """Whoever goes on after a pause that was longer than snapshots are kept finds entries that are none of users'."""
+    slow(monkeypatch, 10_000)
+    lots = Lots(monkeypatch)
+    if not verified:
+        monkeypatch.setattr(Reorganiser, "verify", _nothing)
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("R", [{"A": a, "V": a, "W": a} for a in range(ROWS)])
+        if twice:
+            await db.conn.execute(f"UPDATE R SET V = 5 WHERE A = {ROWS - 10}")
+        building = db.env.spawn(db.conn.execute("CREATE UNIQUE INDEX RV ON R (V) STORING (W)"))
+        await until(lambda: len(lots.of(WalkKind.CHANGE)) >= 3)
+        number = await paused(db)
+        await db.conn.execute("UPDATE R SET W = -W WHERE A IN (2, 3)")
+        await db.conn.execute("DELETE FROM R WHERE A = 4")
+        await asyncio.sleep(900.0)
+        await jobs(db, pb.SchemaJobs.RESUME, number)
+        with suppress(f1.Error):  # the pause was longer than a client waits
+            await building
+        while not (job := (await jobs(db))[-1]).ended_ts:
+            await asyncio.sleep(0.5)
+        if twice:
+            assert f"(A) = (5) and ({ROWS - 10}) have the same values" in job.error, job
+        else:
+            assert job.state == "done", job
+        assert len({walk.snapshot for walk in lots.begun if walk.kind is WalkKind.CHANGE}) == 2
+        await check(db)
+
+    ddl = "CREATE TABLE R (A INT64 NOT NULL, V INT64, W INT64, PRIMARY KEY (A))"
+    with_database(body, ddl, version_keep_ms=60_000)
+
+
+def test_by_its_age_alone_nobody_knows_whose_an_entry_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    edit = walkstore.WalkStore.change
+
+    async def forgotten(*args: Any) -> Any:
+        return msgspec.structs.replace(await edit(*args), earlier=False)
+
+    monkeypatch.setattr(walkstore.WalkStore, "change", forgotten)
+    with pytest.raises(AssertionError, match="have the same values"):
+        test_what_is_twice_is_seen_also_by_a_later_snapshot(monkeypatch, True, True)
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    return None
 
 
 def test_without_notes_it_would_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from f1.transactions import Transaction
 from f1.values import encode_params
 from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
+from f1server.catalog.leases import SchemaLeases
+from f1server.outcomes import Outcomes
 from f1server.session import Frontend
-from f1server.sql import SqlRunner
 from f1server.testing.database import Database, with_database
 from f1server.txn.committer import Committer
 
@@ -215,29 +216,128 @@ def test_who_asks_for_the_outcome_first_decides() -> None:
         ["ALTER TABLE A RENAME TO B", DDL[0], "INSERT INTO A (Id, V) VALUES (1, 11)"],
     ],
 )
-def test_what_the_statement_no_longer_says_is_not_known(monkeypatch: pytest.MonkeyPatch, changes: list[str]) -> None:
-    """A schema that has just changed may hide what names the commit: nobody guesses."""
+def test_changes_of_the_schema_since_do_not_hide_a_commit(monkeypatch: pytest.MonkeyPatch, changes: list[str]) -> None:
     seen = _Seen(monkeypatch)
 
     async def body(db: Database) -> None:
         await db.conn.insert("A", {"Id": 1, "V": 10, "W": "w"})
-        outcome = SqlRunner.said_write
+        tell = Outcomes.tell
 
-        async def changed(self: SqlRunner, *args: Any) -> Any:
-            monkeypatch.setattr(SqlRunner, "said_write", outcome)
+        async def changed(self: Outcomes, *args: Any) -> Any:
+            monkeypatch.setattr(Outcomes, "tell", tell)
             await db.ddl(*changes)
-            return await outcome(self, *args)
+            return await tell(self, *args)
 
-        monkeypatch.setattr(SqlRunner, "said_write", changed)
+        monkeypatch.setattr(Outcomes, "tell", changed)
         seen.lose = ("execute", "after")
-        try:
-            await db.conn.execute("UPDATE A SET V = V + 1 WHERE Id = 1")
-        except f1.Error as error:
-            assert error.code is Code.UNKNOWN_OUTCOME
-        else:
-            assert await db.rows("SELECT V FROM A") == [(11,)]
+        assert (await db.conn.execute("UPDATE A SET V = V + 1 WHERE Id = 1")).rowcount == 1
+        if "DROP" not in changes[0]:
+            assert await db.rows(f"SELECT V FROM {'B' if 'RENAME' in changes[0] else 'A'}") == [(11,)]
 
     with_database(body, *DDL[:1])
+
+
+def test_nobody_guesses_which_of_two_rows_a_statement_was_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that ran it may have been one version of the schema behind: its A may have been the first one."""
+    seen = _Seen(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await db.ddl("ALTER TABLE A RENAME TO B", DDL[0])
+        await _filled(db)
+        seen.lose = ("execute", "after")
+        with pytest.raises(f1.Error) as caught:
+            await db.conn.execute("UPDATE A SET V = V + 1 WHERE Id = 1")
+        assert caught.value.code is Code.UNKNOWN_OUTCOME
+        assert await db.rows("SELECT V FROM A WHERE Id = 1") == [(11,)]
+
+    with_database(body, *DDL[:1])
+
+
+_BRINGS = [
+    ("ALTER TABLE A RENAME TO B", "UPDATE B SET V = V + 1 WHERE Id = 1", "B", "V"),
+    ("ALTER TABLE A RENAME COLUMN V TO U", "UPDATE A SET U = U + 1 WHERE Id = 1", "A", "U"),
+    ("ALTER TABLE A RENAME COLUMN Id TO I", "UPDATE A SET V = V + 1 WHERE I = 1", "A", "I"),
+    ("ALTER TABLE A ADD COLUMN U INT64 DEFAULT 10", "UPDATE A SET U = U + 1 WHERE Id = 1", "A", "U"),
+]
+
+
+async def _until_known(leases: SchemaLeases, table: str, column: str) -> None:
+    while True:
+        async with leases.use("default") as leased:
+            found = leased.schema.by_name.get(table.lower())
+        if found is not None and column in (c.name for c in found.visible):
+            return
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize(("ddl", "sql", "table", "column"), _BRINGS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_who_is_behind_with_the_schema_knows_a_commit_under_the_next_version(
+    monkeypatch: pytest.MonkeyPatch, ddl: str, sql: str, table: str, column: str, seed: int
+) -> None:
+    """A name that has just come is known to the server that ran the statement, and not to the one that is asked."""
+    seen = _Seen(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await _filled(db)
+        first, servers = await db.at(0), db.conn._session.servers
+        pick = servers.pick
+        here = next(s for s in servers.all if s.address == db.nodes.host(db.nodes.names[0]))
+        monkeypatch.setattr(servers, "pick", lambda avoid=(), **more: pick(avoid, **more) if avoid else here)
+
+        async def deaf(*_: Any) -> int:
+            raise F1Error(Code.UNAVAILABLE, "nobody told me")
+
+        monkeypatch.setattr(db.frontend(1), "catch_up", deaf)
+        change = db.env.spawn(first.execute(ddl))
+        await _until_known(db.process(0).leases, table, column)
+        assert db.process(1).leases.status()[0][1] < db.process(0).leases.status()[0][1]
+        seen.take()
+        seen.lose = ("execute", "after")
+        assert (await db.conn.execute(sql)).rowcount == 1
+        assert seen.take() == ["execute", "outcome"]
+        await change
+        assert any(11 in row for row in await db.rows(f"SELECT * FROM {table}"))
+
+    with_database(body, DDL[0], seed=seed)
+
+
+@pytest.mark.parametrize(("ddl", "sql", "table"), [brings[:3] for brings in _BRINGS])
+def test_what_runs_late_under_a_later_schema_is_not_committed(ddl: str, sql: str, table: str) -> None:
+    """A server stood still with the statement: nobody who was asked meanwhile could know what it was going to mean."""
+
+    async def body(db: Database) -> None:
+        await _filled(db)
+        frontend = db.process().frontend
+        name: dict[str, Any] = {"commit_id": b"0123456789", "created_ts": db.process().client.strong_timestamp()}
+        asked = pb.Outcome(statement=_execute(sql, ()), **name)
+        assert not (await frontend.outcome("default", asked)).committed
+        await db.ddl(ddl)
+        reply = await frontend.execute("default", _execute(sql, (), **name))
+        assert not reply.commit_ts and len(reply.writes) == 1
+        assert not any(11 in row for row in await db.rows(f"SELECT * FROM {table}"))
+
+    with_database(body, DDL[0])
+
+
+def test_who_is_asked_about_a_later_time_waits_for_it() -> None:
+    async def body(db: Database) -> None:
+        await _filled(db)
+        process = db.process()
+        sql, params = _GOES[2]
+        now = process.client.strong_timestamp()
+        for ahead_us, code in ((1_000_000, ""), (3_600_000_000, Code.CLOCK_SKEW)):
+            created_ts = now + ahead_us
+            asked = pb.Outcome(statement=_execute(sql, params), commit_id=b"0123456789", created_ts=created_ts)
+            try:
+                assert not (await process.frontend.outcome("default", asked)).committed
+                assert process.client.strong_timestamp() > created_ts
+            except F1Error as error:
+                assert error.code is code, error
+            else:
+                assert not code
+
+    with_database(body, *DDL)
 
 
 @pytest.mark.parametrize(
