@@ -246,7 +246,8 @@ class Walker:
 
     async def _enter_unique(self, walk: Walk, entries: Sequence[Entry]) -> list[bytes]:
         """Write entries of unique indexes; return the keys of the rows that only locks can decide about."""
-        left, disputed, since_ts = list(entries), [], walk.snapshot
+        left, since_ts = list(entries), walk.snapshot
+        disputed: list[bytes] = []
         if walk.earlier:
             # An entry of a part that was done at an earlier snapshot does not show by its age what it is.
             left, disputed, since_ts = await self._open(walk, left)
