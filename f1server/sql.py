@@ -48,6 +48,7 @@ from f1server.plan.statements import (
     ShowStatement,
     Statement,
     parse,
+    require_parameters,
 )
 from f1server.points import PointQueries
 from f1server.rows.values import Value
@@ -158,6 +159,7 @@ class SqlRunner:
             count = "no" if not statements else f"{len(statements)}"
             raise F1Error(Code.INVALID_ARGUMENT, f"one statement at a time: this text has {count} statements")
         (statement,) = statements
+        require_parameters(statement, len(request.params))
         try:
             return await self._run_statement(request, statement)
         except RecursionError:

@@ -290,7 +290,7 @@ def _from_text(value: str, kind: Kind) -> Value | Unfit:
                 return parse_date(value)
             case Kind.TIMESTAMP:
                 return parse_timestamp(value)
-            case Kind.INT64 | Kind.NUMERIC | Kind.BOOL:
+            case Kind.INT64 | Kind.NUMERIC | Kind.BOOL | Kind.BYTES:
                 return coerce(ColumnType(kind), value)
             case _:
                 return UNFIT

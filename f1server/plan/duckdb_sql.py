@@ -14,16 +14,19 @@ from sqlglot.errors import ErrorLevel
 
 from f1common.encoding.values import INT64_MAX, NUMERIC_SCALE, Date, Timestamp
 from f1common.errors import Code, F1Error
-from f1server.catalog.schema import Kind
+from f1server.catalog.schema import ColumnType, Kind
 from f1server.plan.dialect import function_name
 from f1server.plan.functions import REFUSED, RENAMED, time_format
 from f1server.plan.types import INT, META, SqlType, infer, of_data_type, type_text
+from f1server.rows.coerce import coerce
 
 _MARK = re.compile("\x01([^\x02]*)\x02")
 _NOW = "now"
 _NAME = str.maketrans({":": "_", ".": "_"})
 PROTO_META = "f1_proto"
-"""Key of ``Expression.meta`` of a parameter that is cast to a message type."""
+"""Key of ``Expression.meta`` of a parameter that is cast to a message type, or compared with BYTES."""
+BYTES_GAP = ":bytes"
+"""In the place of the message type in the latter case."""
 _DUCK_TYPES = {
     Kind.BOOL: "BOOLEAN",
     Kind.INT64: "BIGINT",
@@ -36,6 +39,10 @@ _DUCK_TYPES = {
 }
 _PASSED_TYPES = frozenset(
     {exp.DType.TIME, exp.DType.INTERVAL, exp.DType.UUID, exp.DType.JSON, exp.DType.JSONB, exp.DType.STRUCT}
+)
+_COMPARISONS = (
+    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ),
+    *(exp.In, exp.Between, exp.Case),
 )
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 
@@ -145,10 +152,38 @@ def rewrite(query: exp.Expr) -> None:
     for node in reversed(nodes):
         if isinstance(node, (exp.Literal, exp.Column, exp.Cast, *_ARITHMETIC)):
             infer(node)  # kept at the node: what surrounds it still sees the type when it has been rewritten
+    for node in nodes:
+        if isinstance(node, _COMPARISONS):
+            _compare_bytes(node)
     for node in reversed(nodes):
         handler = _HANDLERS.get(type(node))
         if handler is not None:
             handler(node)
+
+
+def _compare_bytes(node: exp.Expr) -> None:
+    """Read text that is compared with BYTES as text that is assigned to BYTES is read: DuckDB's forms are others."""
+    sides = [child for key in ("this", "expression", "low", "high") if (child := node.args.get(key)) is not None]
+    if isinstance(node, exp.In):
+        sides += node.expressions
+    if isinstance(node, exp.Case):
+        sides += [branch.this for branch in node.args["ifs"]] if sides else []
+    if not any((known := infer(side)).kind is Kind.BYTES and not known.lists for side in sides):
+        return
+    for side in sides:
+        while isinstance(side, exp.Paren):
+            side = side.this
+        if isinstance(side, exp.Parameter):
+            side.meta[PROTO_META] = BYTES_GAP
+        elif isinstance(side, exp.Literal) and side.is_string:
+            side.replace(_bytes_of(side))
+
+
+def _bytes_of(text: exp.Literal) -> exp.Anonymous:
+    value = coerce(ColumnType(Kind.BYTES), text.name)
+    found = exp.Anonymous(this="f1_to_bytes", expressions=[exp.Literal.string(f"\\x{bytes(value).hex()}")])  # type: ignore[arg-type]
+    found.meta[META] = SqlType(Kind.BYTES)
+    return found
 
 
 # ---------------------------------------------------------------------- literals
@@ -293,6 +328,9 @@ def _cast(node: exp.Expr) -> None:
         _to_text(node, operand)
     elif target.kind is Kind.BOOL and operand.kind is Kind.STRING and not isinstance(node, exp.TryCast):
         _swap(node, exp.Anonymous(this="f1_bool", expressions=[node.this]))
+        return
+    elif target.kind is Kind.BYTES and isinstance(node.this, exp.Literal) and node.this.is_string:
+        _swap(node, _bytes_of(node.this))
         return
     elif target.kind is Kind.BYTES and operand.kind is Kind.STRING:
         _swap(node, exp.Anonymous(this="f1_to_bytes", expressions=[node.this]))

@@ -13,7 +13,7 @@ from sqlglot import exp
 from f1common.encoding.values import Timestamp
 from f1common.errors import Code, F1Error
 from f1server.catalog.protos import registry_of
-from f1server.catalog.schema import Kind, Schema
+from f1server.catalog.schema import ColumnType, Kind, Schema
 from f1server.plan import duckdb_sql
 from f1server.plan.conditions import Conditions, all_comparisons, collect, conjuncts
 from f1server.plan.constants import Constant, Unfit, constant, evaluate, plain
@@ -23,6 +23,7 @@ from f1server.plan.points import Point, point_of
 from f1server.plan.resolve import ProtoFunction, Resolver
 from f1server.plan.rules import apply_rules
 from f1server.plan.scans import Direct, Lookup, TableScan
+from f1server.rows.coerce import coerce
 
 _SIMPLE_KEYS = frozenset({"expressions", "from_", "where", "kind"})
 _LIMIT_KEYS = _SIMPLE_KEYS - {"where"} | {"limit", "offset"}
@@ -189,9 +190,14 @@ def planned_scans(tables: Sequence[TablePlan]) -> tuple[PlannedScan, ...]:
 
 
 def message_bytes(schema: Schema, name: str, value: object) -> object:
-    """Return a parameter as the bytes of a message: bytes are checked, text is its JSON or text format."""
+    """Return a parameter as the bytes of a message: bytes are checked, text is its JSON or text format.
+
+    For :data:`f1server.plan.duckdb_sql.BYTES_GAP` text is read as it is for columns of BYTES.
+    """
     if value is None:
         return None
+    if name == duckdb_sql.BYTES_GAP:
+        return coerce(ColumnType(Kind.BYTES), value) if isinstance(value, str) else value
     if not isinstance(value, str | bytes):
         raise F1Error(Code.INVALID_ARGUMENT, f"a {type(value).__name__} is no {name}: give bytes, JSON or text format")
     registry = registry_of(schema)

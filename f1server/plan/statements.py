@@ -29,6 +29,7 @@ __all__ = [
     "ShowStatement",
     "Statement",
     "parse",
+    "require_parameters",
 ]
 
 
@@ -40,7 +41,7 @@ _LONGEST_KEPT = 8192
 class QueryStatement:
     """SELECT, VALUES, TABLE and what joins them, which begins at ``start`` in the text ``sql``.
 
-    ``as_of``: the expression of AS OF.
+    ``as_of``: the expression of AS OF. ``parameters``: the highest number of one.
     """
 
     sql: str
@@ -48,16 +49,18 @@ class QueryStatement:
     as_of: exp.Expr | None = field(repr=False, default=None)
     tag: str = "SELECT"
     start: int = 0
+    parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DmlStatement:
-    """INSERT, UPDATE or DELETE (``tag``). ``upsert``: INSERT OR UPDATE."""
+    """INSERT, UPDATE or DELETE (``tag``). ``upsert``: INSERT OR UPDATE. ``parameters``: the highest number of one."""
 
     sql: str
     tag: str
     ast: exp.Expr = field(repr=False)
     upsert: bool = False
+    parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,16 @@ def parse(sql: str) -> list[Statement]:
         return list(error.statements)
 
 
+def require_parameters(statement: Statement, given: int) -> None:
+    """Raise INVALID_ARGUMENT unless as many parameters are given as a statement has."""
+    inner = statement.statement if isinstance(statement, ExplainStatement) else statement
+    wanted = inner.parameters if isinstance(inner, QueryStatement | DmlStatement) else 0
+    if given != wanted:
+        has = "no parameters" if not wanted else "1 parameter" if wanted == 1 else f"{wanted} parameters"
+        text = f"the statement has {has}, but {given} {'was' if given == 1 else 'were'} given; they are written ? or $1"
+        raise F1Error(Code.INVALID_ARGUMENT, text)
+
+
 def _statement(source: Tokens) -> Statement:
     first = source.word(0)
     reader = _READERS.get(first)
@@ -206,12 +219,18 @@ def _statement(source: Tokens) -> Statement:
 def _query(source: Tokens) -> QueryStatement | DmlStatement:
     ast, as_of = parse_tokens(source)
     if isinstance(ast, exp.Insert | exp.Update | exp.Delete):
-        return DmlStatement(source.text, type(ast).__name__.upper(), ast)
+        return DmlStatement(source.text, type(ast).__name__.upper(), ast, parameters=_parameters(ast))
     if not isinstance(ast, exp.Query | exp.Values):
         raise source.error(0, "expected a query")
     if any(node.args.get("into") for node in ast.find_all(exp.Select)):
         raise source.error(0, "SELECT INTO is written CREATE TABLE ... AS SELECT")
-    return QueryStatement(source.text, ast, as_of, start=int(source.tokens[0].start))
+    used = max(_parameters(ast), _parameters(as_of))
+    return QueryStatement(source.text, ast, as_of, start=int(source.tokens[0].start), parameters=used)
+
+
+def _parameters(ast: exp.Expr | None) -> int:
+    names = () if ast is None else (node.name for node in ast.find_all(exp.Parameter))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def _dml(source: Tokens) -> DmlStatement:
@@ -227,7 +246,7 @@ def _dml(source: Tokens) -> DmlStatement:
         raise source.error(0, "AS OF reads the past: it has no place in a statement that writes")
     if not isinstance(ast, exp.Insert | exp.Update | exp.Delete):
         raise source.error(0, "expected INSERT, UPDATE or DELETE")
-    return DmlStatement(source.text, type(ast).__name__.upper(), ast, upsert)
+    return DmlStatement(source.text, type(ast).__name__.upper(), ast, upsert, _parameters(ast))
 
 
 def _ddl(source: Tokens) -> SchemaChangeStatement:

@@ -28,6 +28,37 @@ def test_bad_statements(sql: str, message: str) -> None:
     with_database(body, *DDL)
 
 
+@pytest.mark.parametrize(
+    ("sql", "params", "has"),
+    [
+        ("SELECT A FROM T WHERE A = ?", (1, 2), "1 parameter, but 2 were"),
+        ("SELECT A FROM T WHERE A = ?", (), "1 parameter, but 0 were"),
+        ("SELECT 1", (1,), "no parameters, but 1 was"),
+        ("SELECT A FROM T WHERE A = $2", (1,), "2 parameters, but 1 was"),
+        ("SELECT A FROM T AS OF ?", (), "1 parameter, but 0 were"),
+        ("UPDATE T SET V = ? WHERE A = ?", (1, 1, 1), "2 parameters, but 3 were"),
+        ("UPDATE T SET V = $2 WHERE A = $1", (99,), "2 parameters, but 1 was"),
+        ("DELETE FROM T WHERE A = ?", (99, 1), "1 parameter, but 2 were"),
+        ("INSERT INTO T (A) VALUES (?)", (2, 3), "1 parameter, but 2 were"),
+        ("INSERT INTO T (A) SELECT A + ? FROM T", (2, 3), "1 parameter, but 2 were"),
+        ("UPSERT INTO T (A) VALUES (2)", (3,), "no parameters, but 1 was"),
+        ("EXPLAIN SELECT A FROM T WHERE A = ?", (), "1 parameter, but 0 were"),
+        ("SHOW TABLES", (1,), "no parameters, but 1 was"),
+        ("CREATE TABLE S (A INT64 NOT NULL, PRIMARY KEY (A))", (1,), "no parameters, but 1 was"),
+        ("SELECT A FROM T WHERE A = %s", (1,), "no parameters, but 1 was given; they are written [?] or [$]1"),
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_as_many_parameters_are_given_as_there_are(sql: str, params: tuple[object, ...], has: str, alone: bool) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.execute("INSERT INTO T (A, V) VALUES (1, 1)")
+        with pytest.raises(f1.Error, match=f"INVALID_ARGUMENT: the statement has {has}"):
+            await (db.conn.execute(sql, params) if alone else db.conn.run(lambda tx: tx.execute(sql, params)))
+        assert await db.rows("SELECT * FROM T") == [(1, 1)]
+
+    with_database(body, "CREATE TABLE T (A INT64 NOT NULL, V INT64, PRIMARY KEY (A))")
+
+
 def test_a_commit_that_is_too_large_says_so_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("f1server.txn.committer.MAX_COMMIT_BYTES", 10_000)
 
