@@ -249,7 +249,7 @@ class SqlRunner:
         source = StorageSource(reader, self._client, locking=bound.locking)
         if not request.writes and not self._forced(query.text):
             # Before anybody counts the table: most such queries find their few rows.
-            found = await self._engine.run_direct(bound, source)
+            found = await (self._engine.run_few if request.few_as_rows else self._engine.run_direct)(bound, source)
             if found is None and request.few_as_rows:
                 found = await self._engine.run_point(bound, source)
             if found is not None:

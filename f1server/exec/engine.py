@@ -24,11 +24,13 @@ from f1server.plan.names import OutColumn
 from f1server.plan.prepare import BoundQuery, PlannedScan
 from f1server.plan.resolve import ProtoFunction
 from f1server.rows.arrow import from_arrow
-from f1server.rows.values import Value
+from f1server.rows.values import Row, Value
 
 T = TypeVar("T")
 
 _INTERRUPT_AGAIN_S = 0.02
+_FEW_ROWS = 32
+"""As many are cheaper as cells than as an Arrow stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,19 @@ class Engine:
         form, (planned,) = _picks_of(query, query.picks), query.scans
         if form.cells is None or (rows := await source.point(planned.scan)) is None:
             return None
-        places = tuple(enumerate(form.cells, 1))
-        cells = [encode_row({p: value for p, i in places if (value := row.get(i)) is not None}) for row in rows]
-        return QueryResult(form.columns, form.schema, given([]), cells=cells)
+        return _as_cells(form, form.cells, rows)
+
+    async def run_few(self, query: BoundQuery, source: PointSource) -> QueryResult | None:
+        """As :meth:`run_direct`; the fewest rows are answered as cells instead of Arrow arrays."""
+        if query.direct is None or (scan := _direct_scan(query, query.direct)) is None:
+            return None
+        rows = await source.in_key_order(scan)
+        if rows is None or len(rows) > query.direct.MOST_ROWS:
+            return None
+        form = _picks_of(query, query.direct.picks)
+        if form.cells is not None and len(rows) <= _FEW_ROWS:
+            return _as_cells(form, form.cells, rows)
+        return _picked(query, query.direct.picks, given([source.batch(scan, rows)]))
 
     async def run_direct(self, query: BoundQuery, source: Source) -> QueryResult | None:
         """Run a query whose result is a few rows of its only scan; None: it is no such query. Raises F1Error."""
@@ -321,12 +333,8 @@ async def _point_read(query: BoundQuery, source: Source) -> QueryResult:
 
 async def _direct_read(query: BoundQuery, direct: Direct, source: Source) -> QueryResult | None:
     """Answer a query from the rows of its one scan, in the order of their keys; None if there are too many."""
-    (planned,) = query.scans
-    scan = planned.scan
-    if scan.empty:
+    if (scan := _direct_scan(query, direct)) is None:
         return None
-    if not scan.in_key_order:
-        scan = replace(scan, in_key_order=direct.way, limit=direct.MOST_ROWS + 1, predicates=())
     (stream,) = await source.scan([scan])
     rows, batches = 0, []
     # No more rows than the limit: reading to the end ends the stream.
@@ -336,6 +344,22 @@ async def _direct_read(query: BoundQuery, direct: Direct, source: Source) -> Que
     if rows > direct.MOST_ROWS:
         return None
     return _picked(query, direct.picks, given(batches))
+
+
+def _direct_scan(query: BoundQuery, direct: Direct) -> TableScan | None:
+    (planned,) = query.scans
+    scan = planned.scan
+    if scan.empty:
+        return None
+    if scan.in_key_order:
+        return scan
+    return replace(scan, in_key_order=direct.way, limit=direct.MOST_ROWS + 1, predicates=())
+
+
+def _as_cells(form: "PickedForm", columns: Sequence[int], rows: Sequence[Row]) -> QueryResult:
+    places = tuple(enumerate(columns, 1))
+    cells = [encode_row({p: value for p, i in places if (value := row.get(i)) is not None}) for row in rows]
+    return QueryResult(form.columns, form.schema, given([]), cells=cells)
 
 
 async def given(batches: Sequence[Any]) -> AsyncIterator[Any]:

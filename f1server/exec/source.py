@@ -42,3 +42,11 @@ class PointSource(Source, Protocol):
     async def point(self, scan: TableScan) -> list[Row] | None:
         """Return the rows that a scan of whole keys finds; None if it is about something else. Raises F1Error."""
         ...
+
+    async def in_key_order(self, scan: TableScan) -> list[Row] | None:
+        """Return the rows of a scan in the order of keys; None if it is about something else. Raises F1Error."""
+        ...
+
+    def batch(self, scan: TableScan, rows: Sequence[Row]) -> "pa.RecordBatch":
+        """Return such rows as a batch of the scan."""
+        ...

@@ -17,8 +17,9 @@ from f1common.encoding.values import INT64_MAX, INT64_MIN, NUMERIC_SCALE, numeri
 from f1common.errors import F1Error
 from f1server.catalog.schema import Column, Kind, Table
 from f1server.plan.constants import Constant, assignable, assigned
+from f1server.plan.points import Point, point_of
 from f1server.plan.prepare import Prepared, planned_scans
-from f1server.plan.scans import TableScan
+from f1server.plan.scans import KeySpan, TableScan
 from f1server.rows.values import Row, Value
 
 _EXACT_IN_DOUBLE = 1 << 53
@@ -41,13 +42,19 @@ class Sum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keyed:
-    """The row at a key, and what is assigned to it. ``query`` finds the row."""
+    """The row at a key, and what is assigned to it.
+
+    ``query`` finds the row; ``point`` says where it is, if that needs no plan.
+    """
 
     query: Prepared
     assigned: tuple[tuple[Column, Constant | Sum], ...]
+    point: Point | None
 
     def scan(self, params: Sequence[object], now_us: int) -> TableScan | None:
         """Return the scan of that row, or None if the condition is no whole key, given these parameters."""
+        if self.point is not None and (values := self.point.values(params, now_us)) is not None:
+            return TableScan(self.point.table, tuple(self.query.tables[0].in_order()), (KeySpan(values),))
         planning = self.query.plan(params, now_us)
         if not planning.point:
             return None
@@ -73,7 +80,8 @@ def keyed(query: Prepared, assignments: Sequence[tuple[Column, Constant | Sum | 
         return None
     # The rows are all that is asked of the query: its select list is of no interest to the rules.
     rows = replace(query, shape=replace(query.shape, picks=()))
-    return Keyed(rows, tuple((column, what) for column, what in assignments if what is not None))
+    point = point_of(rows.schema, rows.tables, rows.conditions, rows.shape)
+    return Keyed(rows, tuple((column, what) for column, what in assignments if what is not None), point)
 
 
 def computation(table: Table, alias: str, node: exp.Expr) -> Constant | Sum | None:

@@ -25,15 +25,20 @@ class Point:
     picks: tuple[str, ...]
     parts: tuple[tuple[Constant, Kind], ...]
 
-    def key(self, schema: Schema, params: Sequence[object], now_us: int) -> bytes | None:
-        """Return the storage key of the row; None if a value is NULL or none of its column's type."""
+    def values(self, params: Sequence[object], now_us: int) -> tuple[Value, ...] | None:
+        """Return the primary key of the row; None if a value is NULL or none of its column's type."""
         values: list[Value] = []
         for part, kind in self.parts:
             value = evaluate(part, kind, params, now_us)
             if value is None or isinstance(value, Unfit):
                 return None
             values.append(value)
-        return row_key(schema, self.table, values)
+        return tuple(values)
+
+    def key(self, schema: Schema, params: Sequence[object], now_us: int) -> bytes | None:
+        """Return the storage key of the row; None as :meth:`values`."""
+        values = self.values(params, now_us)
+        return None if values is None else row_key(schema, self.table, values)
 
 
 def point_of(schema: Schema, tables: Sequence[BaseTable], conditions: Conditions, shape: Shape) -> Point | None:

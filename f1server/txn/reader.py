@@ -29,6 +29,9 @@ Span = tuple[bytes, bytes]
 """Storage keys from the first to below the second; a single key has the end ``b""``."""
 
 
+_Split = tuple[Table, tuple[Value, ...]] | None
+
+
 class LockingReads(Protocol):
     """Reads under the locks of a transaction."""
 
@@ -130,8 +133,9 @@ class RowReader:
         """Return the rows of several tables of one hierarchy from one storage request (F1 section 8.5)."""
         own = await self.overlay()
         wanted = {table.id: table for table in tables}
+        splits: dict[bytes, _Split] = {}
         if limit and len(tables) == 1 and len(spans) == 1 and spans[0][1] and not own.touches(tables[0]):
-            stored = await self._some(tables[0], spans[0], limit, reverse=reverse, exclusive=exclusive)
+            stored = await self._some(tables[0], spans[0], limit, splits, reverse=reverse, exclusive=exclusive)
         else:
             keys = sorted({start for start, end in spans if not end})
             ranges = [KeyRange(start, end, 0, reverse) for start, end in spans if end]
@@ -141,11 +145,12 @@ class RowReader:
         found: dict[int, dict[bytes, Row]] = {table.id: {} for table in tables}
         looked_at = tuple(sorted(columns))
         for key, version in stored:
-            self._note(key, version, wanted, looked_at)
-            if version is None or version.value is None or own.hides(key):
+            split = splits[key] if key in splits else split_row_key(self.schema, key)
+            if split is None or split[0].id not in wanted:
                 continue
-            split = split_row_key(self.schema, key)
-            if split is not None and split[0].id in wanted:
+            if self._collect:
+                self.note(split[0], key, version, looked_at)
+            if version is not None and version.value is not None and not own.hides(key):
                 found[split[0].id][key] = decode_row_value(split[0], split[1], version.value)
         for table in tables:
             for key, row in own.rows(table):
@@ -158,9 +163,9 @@ class RowReader:
         return result_rows
 
     async def _some(
-        self, table: Table, span: Span, limit: int, *, reverse: bool, exclusive: bool
+        self, table: Table, span: Span, limit: int, splits: dict[bytes, _Split], *, reverse: bool, exclusive: bool
     ) -> list[tuple[bytes, Version | None]]:
-        """Return what lies in a span up to its ``limit``-th row of ``table``.
+        """Return what lies in a span up to its ``limit``-th row of ``table``, and keep what its keys are.
 
         A limit counts rows of one table. Storage counts whatever lies there: rows of other tables, entries of local
         indexes, history. So it is read in pages, each larger than the one before.
@@ -172,7 +177,7 @@ class RowReader:
             (rows,) = (await self.fetch((), [KeyRange(start, end, page, reverse)], exclusive=exclusive)).ranges
             for row in rows:
                 found.append((row.key, Version(row.ts, row.value)))
-                split = split_row_key(self.schema, row.key)
+                split = splits[row.key] = split_row_key(self.schema, row.key)
                 limit -= split is not None and split[0].id == table.id
                 if not limit:
                     return found
@@ -181,14 +186,6 @@ class RowReader:
             start, end = (start, rows[-1].key) if reverse else (rows[-1].key + b"\x00", end)
             page *= 4
         return found
-
-    def _note(self, key: bytes, version: Version | None, tables: dict[int, Table], columns: tuple[int, ...]) -> None:
-        if not self._collect:
-            return
-        split = split_row_key(self.schema, key)
-        if split is None or split[0].id not in tables:
-            return
-        self.note(split[0], key, version, columns)
 
     def note(self, table: Table, key: bytes, version: Version | None, columns: tuple[int, ...]) -> None:
         """Add a row that was looked at to the read set. Raises OUT_OF_RANGE when there are too many."""

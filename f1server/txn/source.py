@@ -66,7 +66,7 @@ class StorageSource:
         return [found[i] if i in found else self._one(scan) for i, scan in enumerate(scans)]
 
     async def rows(self, scan: TableScan) -> list[Row]:
-        """Return the rows of a scan of whole keys as they are."""
+        """Return the rows of a scan of keys as they are."""
         found = await self._found(scan)
         return [item.row for item in found]
 
@@ -75,6 +75,12 @@ class StorageSource:
         if scan.empty or scan.clip is not None or scan.index is not None or not scan.is_point:
             return None
         return None if is_history_table(scan.table) else await self.rows(scan)
+
+    async def in_key_order(self, scan: TableScan) -> list[Row] | None:
+        """Return the rows of a scan in the order of keys; None if it is about something else."""
+        if scan.clip is not None or scan.index is not None or is_history_table(scan.table):
+            return None
+        return await self.rows(scan)
 
     def _one(self, scan: TableScan) -> Batches:
         if scan.empty or (scan.clip is not None and scan.clip[0] >= scan.clip[1]):
@@ -161,9 +167,10 @@ class StorageSource:
     async def _given(self, scan: TableScan, rows: Sequence[FoundRow]) -> Batches:
         for first in range(0, max(len(rows), 1), _BATCH_ROWS):
             part = rows[first : first + _BATCH_ROWS]
-            yield self._batch(scan, [found.row for found in part])
+            yield self.batch(scan, [found.row for found in part])
 
-    def _batch(self, scan: TableScan, rows: Sequence[Row]) -> pa.RecordBatch:
+    def batch(self, scan: TableScan, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Return rows as a batch of a scan."""
         fields = _Fields(self._reader.schema, scan.table)
         arrays = [fields.array(wanted, [row.get(wanted.column_id) for row in rows]) for wanted in scan.columns]
         return _named(arrays, len(rows))
@@ -240,7 +247,7 @@ class StorageSource:
         keys_needed = hide or scan.with_locks
         ranges = [(start, end or start + b"\x01") for start, end in spans]
         if not ranges:
-            yield self._batch(scan, [])
+            yield self.batch(scan, [])
             return
         columns = [*wanted.columns, *(extra if keys_needed else ())]
         found = self._client.scan(
@@ -260,7 +267,7 @@ class StorageSource:
             yield _named(arrays, batch.num_rows)
         if hide:
             rows = [row for key, row in own.rows(scan.table) if _within(key, spans)]
-            yield self._batch(scan, rows)
+            yield self.batch(scan, rows)
 
     async def _look_at(
         self, scan: TableScan, batch: pa.RecordBatch, columns: int, hides: Callable[[bytes], bool] | None
@@ -292,7 +299,7 @@ class StorageSource:
             spans = [(start, start + b"\xff") for start in sorted(starts)]
         spans = _clipped(spans, scan.clip)
         if not spans:
-            yield self._batch(scan, [])
+            yield self.batch(scan, [])
             return
         found = self._client.scan(
             [KeyRange(*span) for span in spans],
@@ -316,7 +323,7 @@ class StorageSource:
             empty = False
             yield _named(arrays, len(rows))
         if empty:
-            yield self._batch(scan, [])
+            yield self.batch(scan, [])
 
 
 @dataclass(frozen=True, slots=True)

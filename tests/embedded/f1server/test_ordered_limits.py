@@ -88,22 +88,24 @@ def test_the_first_rows_in_key_order(kind: str) -> None:
     with_database(body, *DDL)
 
 
-@pytest.mark.parametrize("most", [3, 256])
+@pytest.mark.parametrize(("most", "as_cells"), [(3, 32), (256, 32), (256, 2), (256, 256)])
 @pytest.mark.parametrize("kind", ["optimistic", "pessimistic", "snapshot", "writing"])
 def test_few_rows_in_a_range_of_keys_are_the_answer_as_they_are(
-    kind: str, most: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, most: int, as_cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without DuckDB if they are few; the same rows in the same order as with it."""
     monkeypatch.setattr(Direct, "MOST_ROWS", most)
+    monkeypatch.setattr(engine, "_FEW_ROWS", as_cells)
     picked: list[bool] = []
-    direct_read = engine._direct_read
+    run_few = engine.Engine.run_few
 
-    async def noted(*arguments: Any) -> Any:
-        found = await direct_read(*arguments)
-        picked.append(found is not None)
+    async def noted(self: engine.Engine, query: Any, source: Any) -> Any:
+        found = await run_few(self, query, source)
+        if query.direct is not None:
+            picked.append(found is not None)
         return found
 
-    monkeypatch.setattr(engine, "_direct_read", noted)
+    monkeypatch.setattr(engine.Engine, "run_few", noted)
 
     async def body(db: Database) -> None:
         rng = random.Random(9)
