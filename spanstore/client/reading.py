@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from f1common.errors import Code, F1Error
+from f1common.errors import Code, F1Error, check
 from f1common.pb import spanstore_pb2 as pb
 from spanstore.client.router import Router
 from spanstore.client.values import KeyRange, ReadResult, Row, Version
@@ -119,11 +119,10 @@ async def _read_part(
 
         body = pb.Read(timestamp=timestamp, keys=wanted, ranges=messages)
         reply = (await send(group, partial(pb.Request, read=body), timeout_s)).read
-        for position, version in zip(part.keys if wanted else (), reply.versions, strict=True):
-            result.versions[position] = version_from_pb(version)
-        timestamp, wanted = reply.timestamp, []
+        wanted = take_versions(reply, part.keys[len(part.keys) - len(wanted) :], wanted, result)
+        timestamp = reply.timestamp
         open_ranges = absorb(reply, rest, found, open_ranges)
-        if not open_ranges:
+        if not open_ranges and not wanted:
             return timestamp, found
 
 
@@ -146,6 +145,14 @@ def range_message(piece: KeyRange, have: int) -> pb.RangeRead:
     """Ask for what is left of a piece of which ``have`` rows were found."""
     limit = piece.limit - have if piece.limit else 0
     return pb.RangeRead(start=piece.start, end=piece.end, limit=limit, reverse=piece.reverse)
+
+
+def take_versions(reply: pb.ReadReply, places: Sequence[int], wanted: list[bytes], result: ReadResult) -> list[bytes]:
+    """Take in the versions of a reply, those of the first of the keys that were ``wanted``; return what is left."""
+    check(bool(reply.versions) >= bool(wanted), "an answer has a version for the first key")
+    for position, version in zip(places, reply.versions, strict=False):
+        result.versions[position] = version_from_pb(version)
+    return wanted[len(reply.versions) :]
 
 
 def absorb(reply: pb.ReadReply, rest: list[KeyRange], found: list[list[Row]], open_ranges: list[int]) -> list[int]:

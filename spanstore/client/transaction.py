@@ -160,12 +160,10 @@ class Transaction:
             share.term = reply.term
             share.held.extend(locks)
             locks = []
-            for position, version in zip(part.keys if wanted else (), reply.versions, strict=True):
-                result.versions[position] = reading.version_from_pb(version)
+            wanted = reading.take_versions(reply, part.keys[len(part.keys) - len(wanted) :], wanted, result)
             result.timestamp = max(result.timestamp, reply.timestamp)
-            wanted = []
             open_ranges = reading.absorb(reply, rest, found, open_ranges)
-            if not open_ranges:
+            if not open_ranges and not wanted:
                 return found
 
     def _overlay(self, wanted: KeyRange, rows: list[Row]) -> list[Row]:

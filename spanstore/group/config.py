@@ -13,7 +13,8 @@ class GroupConfig:
     transaction may write and lock in the group; ``txn_idle_us`` is how long an unprepared transaction may hold locks
     without a request; ``resolve_after_us`` how long a participant stays prepared before it asks the coordinator;
     ``outcome_keep_us`` how long outcomes are resolvable; ``version_keep_us`` how long old versions are readable;
-    ``max_skew_us`` how far ahead a foreign timestamp may be; ``read_max_bytes`` bounds the answer of one range read;
+    ``max_skew_us`` how far ahead a foreign timestamp may be; ``read_max_bytes`` bounds what is read of one range at a
+    time, ``answer_max_bytes`` the answer of a read of many keys and ranges, unless one row is larger;
     ``cede_patience_us`` how long a range that moves away stays closed while transactions in it end.
     """
 
@@ -26,6 +27,7 @@ class GroupConfig:
     max_skew_us: int = 500_000
     txn_max_bytes: int = 20 << 20
     read_max_bytes: int = 4 << 20
+    answer_max_bytes: int = 16 << 20
     read_max_rows: int = 10_000
     max_parked: int = 20_000
     cede_patience_us: int = 2_000_000

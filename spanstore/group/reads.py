@@ -56,9 +56,26 @@ def read_rows(
     config: GroupConfig,
     leader: str = "",
 ) -> ReadReply:
-    """Read ``keys`` and ``ranges`` at ``ts``. Raises DATA_CORRUPTION for a damaged version."""
-    versions = [read_version(reader, group, key, ts) for key in keys]
-    row_sets = [_read_range(reader, group, r, ts, config) for r in ranges]
+    """Read ``keys`` and ``ranges`` at ``ts``, as much as goes into one answer; whoever wants the rest asks again.
+
+    There are versions for the first keys then, and ranges that were not begun go on where they start. Raises
+    DATA_CORRUPTION for a damaged version.
+    """
+    versions: list[Version | None] = []
+    size = 0
+    for key in keys:
+        version = read_version(reader, group, key, ts)
+        size += 0 if version is None else len(version.value or b"")
+        if versions and size > config.answer_max_bytes:
+            break
+        versions.append(version)
+    row_sets: list[RowSet] = []
+    for wanted in ranges:
+        if size > config.answer_max_bytes:
+            row_sets.append(RowSet([], True, wanted.end if wanted.reverse else wanted.start))
+            continue
+        row_sets.append(_read_range(reader, group, wanted, ts, config))
+        size += sum(len(version.value or b"") for _, version in row_sets[-1].rows)
     return ReadReply(ts, versions, row_sets, leader=leader)
 
 

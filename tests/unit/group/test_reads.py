@@ -2,11 +2,14 @@
 
 from itertools import pairwise
 
+import pytest
+
 from f1common.errors import Code
 from spanstore.engine.base import WriteBatch
 from spanstore.group.requests import (
     CommitReply,
     Decide,
+    LockRead,
     RangeRead,
     Read,
     ReadReply,
@@ -17,7 +20,8 @@ from spanstore.group.requests import (
     SettleReply,
 )
 from spanstore.mvcc.versions import version_key
-from spanstore.testing.replicas import GROUP, MS, Asked, Replicas
+from spanstore.testing.replicas import EPOCH, GROUP, MS, Asked, Replicas
+from spanstore.txn.locks import LockMode
 from tests.unit.group.kit import (
     code,
     commit,
@@ -298,6 +302,44 @@ def test_page_ends_at_the_bound_of_bytes_but_has_one_row() -> None:
         assert isinstance(answer, ReadReply)
         (rows,) = answer.ranges
         assert [key for key, _ in rows.rows] == [b"k1"] and rows.more and rows.resume == b"k2"
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_answers_have_a_bound_and_whoever_asks_again_gets_everything(locked: bool) -> None:
+    keys = [b"k%02d" % n for n in range(12)]
+    ranges = [RangeRead(b"l", b"m"), RangeRead(b"m", b"n", 0, True), RangeRead(b"o", b"p")]
+    rows = {key: b"v" * (40 * (n % 4)) for n, key in enumerate(keys) if n % 5}
+    rows |= {b"%c%d" % (letter, n): b"v" * 90 for letter in b"lmo" for n in range(5)}
+    with group(answer_max_bytes=200, read_max_bytes=150) as world:
+        put(world, "a", "t1", rows)
+        left, open_ranges, answers = list(keys), dict(enumerate(ranges)), 0
+        found: list[tuple[bytes, bytes]] = []
+        versions: list[bytes | None] = []
+        while left or open_ranges:
+            asked = tuple(open_ranges.values())
+            request = (
+                LockRead(ref("t2"), EPOCH, LockMode.SHARED, tuple(left), asked)
+                if locked
+                else Read(0, tuple(left), asked)
+            )
+            answer = world.get("a", request)
+            assert isinstance(answer, ReadReply) and len(answer.versions) >= bool(left)
+            size = sum(len(v.value or b"") for v in answer.versions if v)
+            size += sum(len(v.value or b"") for row_set in answer.ranges for _, v in row_set.rows)
+            assert size <= 200 + 150 + 90
+            versions += [v and v.value for v in answer.versions]
+            left = left[len(answer.versions) :]
+            for (number, wanted), row_set in zip(list(open_ranges.items()), answer.ranges, strict=True):
+                found += [(key, v.value or b"") for key, v in row_set.rows]
+                if not row_set.more:
+                    del open_ranges[number]
+                    continue
+                bounds = (wanted.start, row_set.resume) if wanted.reverse else (row_set.resume, wanted.end)
+                open_ranges[number] = RangeRead(*bounds, 0, wanted.reverse)
+            answers += 1
+        assert versions == [rows.get(key) for key in keys]
+        assert sorted(found) == sorted((key, value) for key, value in rows.items() if key >= b"l")
+        assert answers > 5
 
 
 def test_page_that_is_exactly_full_says_that_there_is_no_more() -> None:
