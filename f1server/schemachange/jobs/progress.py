@@ -48,7 +48,8 @@ class Watch(Protocol):
 class Progress:
     """The :class:`Watch` of the owner of a change.
 
-    What is shown never falls, and its total is what was foreseen. Tables grow meanwhile, estimates are wrong, and what
+    It is about the work under one version of the schema; the next version's is foreseen when that has come. Until then
+    what is shown never falls, and its total is what was foreseen. Tables grow meanwhile, estimates are wrong, and what
     a worker did that died is done again: so a stretch counts by the share of it that is done, of the rows that were
     foreseen for it. Only work that was not foreseen adds to the total.
     """

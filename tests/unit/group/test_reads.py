@@ -308,7 +308,7 @@ def test_page_ends_at_the_bound_of_bytes_but_has_one_row() -> None:
 def test_answers_have_a_bound_and_whoever_asks_again_gets_everything(locked: bool) -> None:
     keys = [b"k%02d" % n for n in range(12)]
     ranges = [RangeRead(b"l", b"m"), RangeRead(b"m", b"n", 0, True), RangeRead(b"o", b"p")]
-    rows = {key: b"v" * (40 * (n % 4)) for n, key in enumerate(keys) if n % 5}
+    rows: dict[bytes, bytes | None] = {key: b"v" * (40 * (n % 4)) for n, key in enumerate(keys) if n % 5}
     rows |= {b"%c%d" % (letter, n): b"v" * 90 for letter in b"lmo" for n in range(5)}
     with group(answer_max_bytes=200, read_max_bytes=150) as world:
         put(world, "a", "t1", rows)
@@ -327,7 +327,7 @@ def test_answers_have_a_bound_and_whoever_asks_again_gets_everything(locked: boo
             size = sum(len(v.value or b"") for v in answer.versions if v)
             size += sum(len(v.value or b"") for row_set in answer.ranges for _, v in row_set.rows)
             assert size <= 200 + 150 + 90
-            versions += [v and v.value for v in answer.versions]
+            versions += [None if v is None else v.value for v in answer.versions]
             left = left[len(answer.versions) :]
             for (number, wanted), row_set in zip(list(open_ranges.items()), answer.ranges, strict=True):
                 found += [(key, v.value or b"") for key, v in row_set.rows]
