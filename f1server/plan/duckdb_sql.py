@@ -17,7 +17,7 @@ from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ColumnType, Kind
 from f1server.plan.dialect import function_name
 from f1server.plan.functions import REFUSED, RENAMED, time_format
-from f1server.plan.types import INT, META, SqlType, infer, of_data_type, type_text
+from f1server.plan.types import BYTES, INT, META, SqlType, infer, of_data_type, type_text
 from f1server.rows.coerce import coerce
 
 _MARK = re.compile("\x01([^\x02]*)\x02")
@@ -40,10 +40,11 @@ _DUCK_TYPES = {
 _PASSED_TYPES = frozenset(
     {exp.DType.TIME, exp.DType.INTERVAL, exp.DType.UUID, exp.DType.JSON, exp.DType.JSONB, exp.DType.STRUCT}
 )
-_COMPARISONS = (
-    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ),
-    *(exp.In, exp.Between, exp.Case),
+_OF_ONE_TYPE = (
+    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Between),
+    *(exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least, exp.DPipe, exp.Case),
 )
+"""Whose operands are of one type: a text takes that of the others."""
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 
 Parameter = object
@@ -153,21 +154,27 @@ def rewrite(query: exp.Expr) -> None:
         if isinstance(node, (exp.Literal, exp.Column, exp.Cast, *_ARITHMETIC)):
             infer(node)  # kept at the node: what surrounds it still sees the type when it has been rewritten
     for node in nodes:
-        if isinstance(node, _COMPARISONS):
-            _compare_bytes(node)
+        if isinstance(node, _OF_ONE_TYPE):
+            for sides in _sides(node):
+                _with_bytes(sides)
     for node in reversed(nodes):
         handler = _HANDLERS.get(type(node))
         if handler is not None:
             handler(node)
 
 
-def _compare_bytes(node: exp.Expr) -> None:
-    """Read text that is compared with BYTES as text that is assigned to BYTES is read: DuckDB's forms are others."""
-    sides = [child for key in ("this", "expression", "low", "high") if (child := node.args.get(key)) is not None]
-    if isinstance(node, exp.In):
-        sides += node.expressions
-    if isinstance(node, exp.Case):
-        sides += [branch.this for branch in node.args["ifs"]] if sides else []
+def _sides(node: exp.Expr) -> list[list[exp.Expr]]:
+    """Return the operands of a node that are of one type: of CASE, what is compared and what is the result."""
+    sides = [side for key in ("this", "expression", "low", "high") if (side := node.args.get(key)) is not None]
+    if not isinstance(node, exp.Case):
+        return [[*sides, *node.expressions]]
+    branches, default = node.args["ifs"], node.args.get("default")
+    results = [branch.args["true"] for branch in branches] + ([] if default is None else [default])
+    return [[*sides, *(branch.this for branch in branches)] if sides else [], results]
+
+
+def _with_bytes(sides: Sequence[exp.Expr]) -> None:
+    """Read text beside BYTES as text that is assigned to BYTES is read: DuckDB's forms are others."""
     if not any((known := infer(side)).kind is Kind.BYTES and not known.lists for side in sides):
         return
     for side in sides:
@@ -182,7 +189,7 @@ def _compare_bytes(node: exp.Expr) -> None:
 def _bytes_of(text: exp.Literal) -> exp.Anonymous:
     value = coerce(ColumnType(Kind.BYTES), text.name)
     found = exp.Anonymous(this="f1_to_bytes", expressions=[exp.Literal.string(f"\\x{bytes(value).hex()}")])  # type: ignore[arg-type]
-    found.meta[META] = SqlType(Kind.BYTES)
+    found.meta[META] = BYTES
     return found
 
 

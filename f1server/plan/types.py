@@ -51,6 +51,7 @@ BOOL = SqlType(Kind.BOOL)
 INT = SqlType(Kind.INT64)
 DOUBLE = SqlType(Kind.DOUBLE)
 STRING = SqlType(Kind.STRING)
+BYTES = SqlType(Kind.BYTES)
 DATE = SqlType(Kind.DATE)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
 
@@ -217,7 +218,9 @@ def _infer(node: exp.Expr) -> SqlType:
         return _sum(infer(node.this))
     if isinstance(node, _PREDICATES):
         return BOOL
-    if isinstance(node, exp.DPipe | exp.Substring | exp.Trim | exp.GroupConcat):
+    if isinstance(node, exp.DPipe):
+        return BYTES if Kind.BYTES in (infer(node.this).kind, infer(node.expression).kind) else STRING
+    if isinstance(node, exp.Substring | exp.Trim | exp.GroupConcat):
         return STRING
     if isinstance(node, exp.CurrentTimestamp):
         return TIMESTAMP

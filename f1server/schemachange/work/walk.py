@@ -9,6 +9,8 @@ then, and one that has is as somebody newer wanted it. The storage tier tests th
 it commits (:class:`spanstore.client.NoNewer`). So no row is read again, no row is locked, and a commit concerns
 neighbouring keys of one group, which takes one round. Only where two rows may want one key, in unique indexes, is it
 not enough that the key has a newer version: such rows are looked at again under locks, one small batch at a time.
+If other parts of the walk were done at an earlier snapshot, their entries are no newer than this one, and may be those
+of rows that are equal in a unique index: there the keys are looked at first, and those that are taken are left alone.
 
 *Rows* that are written anew, with their entries, are expected to have the version that was scanned; if one has not,
 its batch is done again under locks.

@@ -32,6 +32,13 @@ _FINDS: list[tuple[str, Sequence[object], list[int]]] = [
     ("CASE K WHEN '\\xdead' THEN true ELSE false END", (), [2]),
     ("CASE WHEN K = ('\\xdead') THEN true ELSE false END", (), [2]),
     ("N IN (SELECT b.N FROM B AS b WHERE b.V = '\\xbeef')", (), [2]),
+    ("COALESCE(V, '\\x00', ?) = '\\x00'", ("a",), [4]),
+    ("COALESCE(V, ?) = ?", ("\\xbeef", "\\xbeef"), [2, 4]),
+    ("NULLIF(V, '\\xbeef') IS NULL", (), [2, 4]),
+    ("GREATEST(K, '\\xdead') = K", (), [2, 4]),
+    ("K || '\\xbe' = '\\xdeadbe'", (), [2]),
+    ("CASE WHEN N = 1 THEN K ELSE '\\xdead' END = '\\xdead'", (), [2, 3, 4]),
+    ("CASE N WHEN 1 THEN ? ELSE V END = '\\xbeef'", ("\\xbeef",), [1, 2]),
     ("V = NULL", (), []),
     ("V = ?", (None,), []),
 ]
