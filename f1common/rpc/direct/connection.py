@@ -8,7 +8,7 @@ from typing import cast
 from f1common.errors import F1Error
 from f1common.rpc.direct.frames import FIRST_FRAME_BYTES, FrameReader, Kind, header
 
-PING_S = 1.5
+PING_S = 1.2
 """How often a silent peer is asked whether it is there."""
 _SILENT_TICKS = 3
 """After so many times without a word from it, it is not."""
@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
     """Frames of one call. Used from its event loop only.
 
     What arrives, but for pings, is kept in order until :meth:`receive` takes it; a peer that sends faster than that is
-    held up by TCP. A peer that says nothing for some five seconds, not even in answer to a ping, is given up; one that
+    held up by TCP. A peer that says nothing for four seconds or so, not even in answer to a ping, is given up; one that
     cannot read now says by itself that it is there.
     """
 
