@@ -379,6 +379,8 @@ def small_batches() -> Iterator[None]:
         patch.object(walking, "_COMMIT_ROWS", 3),
         patch.object(walk, "_LOCKED_ROWS", 2),
         patch.object(tablewalk, "ROWS_EACH", 8),
+        patch.object(tablewalk, "SEGMENT_ROWS", 3),
+        patch.object(walking, "SEGMENT_ROWS", 3),
     ):
         yield
 

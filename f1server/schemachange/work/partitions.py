@@ -7,13 +7,14 @@ from f1common.encoding import tuple as tuples
 from f1common.errors import F1Error
 from f1server.catalog.schema import Schema, Table
 from f1server.rows.layout import layout
-from spanstore.client import Sketch
+from spanstore.client import Sketch, TableCount
 
-__all__ = ["Partition", "at_roots", "divided", "path_of"]
+__all__ = ["Partition", "at_roots", "cuts_in", "divided", "path_of"]
 
 MOST = 2_000
 """Partitions of a table, at most: how far each is stands in one row."""
 _BYTES = 16 << 20
+_LOT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,22 @@ def divided(
         rows += max(segment_rows, 0)
         size += segment_bytes
     found.append(Partition(low, end, rows))
+    return found
+
+
+def cuts_in(sketch: Sketch, rows_each: int) -> list[bytes]:
+    """Return keys between any two of which the only table of ``sketch`` has about so many rows, or large ones.
+
+    The segments of a sketch are the smaller the nearer they are to its beginning.
+    """
+    found: list[bytes] = []
+    rows = size = 0
+    for segment in sketch.segments:
+        if rows >= rows_each or size >= _LOT_BYTES:
+            found.append(segment.key)
+            rows = size = 0
+        count = segment.counts.get(0, TableCount())
+        rows, size = rows + count.rows, size + count.bytes
     return found
 
 

@@ -20,7 +20,7 @@ from f1server.schemachange.steps.edits import Part
 from f1server.schemachange.steps.moves import FORM
 from f1server.schemachange.steps.plan import Task
 from f1server.schemachange.work.dealing import Dealer, Worker
-from f1server.schemachange.work.partitions import Partition, at_roots, divided, path_of
+from f1server.schemachange.work.partitions import Partition, at_roots, cuts_in, divided, path_of
 from f1server.schemachange.work.purging import gone_codes, gone_tables
 from f1server.schemachange.work.sums import Sums, added
 from f1server.schemachange.work.tablework import TableWork, by_table, find
@@ -194,10 +194,9 @@ class TableWalks:
     async def _partitions(self, ground: Ground) -> tuple[list[Partition], list[bytes]]:
         """Return into what the ground is divided, and where that may be divided further, in order."""
         span = ground.span
-        sketch = await self._client.sketch(
-            [KeyRange(*span)], tables=ground.tables, every=min(SEGMENT_ROWS, max(self.rows_each, 1))
-        )
-        cuts = [segment.key for segment in sketch.segments]
+        every = min(SEGMENT_ROWS, max(self.rows_each, 1))
+        sketch = await self._client.sketch([KeyRange(*span)], tables=ground.tables, every=every)
+        cuts = cuts_in(sketch, SEGMENT_ROWS)
         borders = [start for start, _, _ in (await self._client.range_map()).pieces(*span)]
         parts = divided(span, borders, sketch, self.rows_each)
         # What is deleted goes from a row's last descendant to itself, so a hierarchy is not cut below its root's rows.

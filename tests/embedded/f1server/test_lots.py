@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -98,6 +99,8 @@ def test_after_a_pause_it_goes_on_behind_the_last_lot(monkeypatch: pytest.Monkey
         await until(lambda: len(lots.of(kind)) >= 3)
         number = await paused(db)
         rest, begun = lots.of(kind)[-1], len(lots.begun)
+        ends = [0, *(rest.rows for rest in lots.of(kind))]
+        assert all(SEGMENT <= later - earlier <= 4 * SEGMENT for earlier, later in pairwise(ends)), ends
         await asyncio.sleep(1.0)
         assert lots.of(kind)[-1] == rest
         await jobs(db, pb.SchemaJobs.RESUME, number)
@@ -180,7 +183,7 @@ def test_without_the_sums_of_lots_each_entry_would_be_looked_at(monkeypatch: pyt
 
 
 def test_pauses_of_every_two_seconds_hold_nothing_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow(monkeypatch, 10_000)
+    slow(monkeypatch, 10_000, RATE / 2)
     lots = Lots(monkeypatch)
 
     async def body(db: Database) -> None:

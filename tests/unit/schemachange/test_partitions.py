@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from f1common.encoding import tuple as tuples
 from f1server.catalog.schema import Column, ColumnType, Kind, Schema, Table
-from f1server.schemachange.work.partitions import Partition, at_roots, divided
+from f1server.schemachange.work.partitions import Partition, at_roots, cuts_in, divided
 from spanstore.client import Segment, Sketch, TableCount
 
 SPAN = (b"\x10", b"\x20")
@@ -44,6 +44,21 @@ def test_rows_are_cut_by_number_and_by_size() -> None:
     assert [part.rows for part in divided(SPAN, [], sketch(counts), 10_000)] == [10_000] * 10
     assert len(divided(SPAN, [], sketch(counts, row_bytes=18_000), 10_000)) >= 90
     assert len(divided(SPAN, [], sketch(counts), 10_000, most=4)) == 4
+
+
+@given(st.dictionaries(KEYS, st.integers(0, 400), max_size=60), st.integers(1, 1_000))
+def test_cuts_have_rows_enough_between_them(counts: dict[bytes, int], each: int) -> None:
+    cuts = cuts_in(sketch(counts), each)
+    assert cuts == sorted(set(cuts)) and set(cuts) <= counts.keys()
+    borders = [SPAN[0], *cuts, SPAN[1]]
+    rows = [sum(n for key, n in counts.items() if start <= key < end) for start, end in pairwise(borders)]
+    assert all(each <= n < each + 400 for n in rows[:-1]) and rows[-1] <= each + 400
+
+
+def test_between_two_cuts_large_rows_are_fewer() -> None:
+    counts = {b"\x10" + bytes([n]): 10 for n in range(100)}
+    assert cuts_in(sketch(counts), 250) == [b"\x10" + bytes([n]) for n in (25, 50, 75)]
+    assert len(cuts_in(sketch(counts, row_bytes=1 << 20), 250)) == 99
 
 
 def test_an_empty_table_is_one_partition() -> None:
