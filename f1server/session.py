@@ -28,6 +28,7 @@ from f1server.check.checker import Checker
 from f1server.check.wire import part_from_pb, plan_to_pb, report_to_pb
 from f1server.cursors import Cursors, arrow_stream, one_batch
 from f1server.dist.pool import SlavePool
+from f1server.exec.engine import FEW_ROWS
 from f1server.history.reading import batch_to_pb, history_root, history_span, read_batch, seen_by
 from f1server.outcomes import Outcomes
 from f1server.rows.changes import ChangeBatch
@@ -67,8 +68,6 @@ _KINDS = frozenset(pb.TxnKind.values())
 _MOST_INFOS = 10_000
 _INFOS: dict[int, tuple[Column, pb.ColumnInfo]] = {}
 """By the identity of the column, which is kept with it."""
-_FEW_ROWS = 32
-"""As many rows are cheaper as cells than as an Arrow stream."""
 _CHANGES_PAGE = 1_000
 _CHANGE_ID_BYTES = 16
 _MAX_EXAMPLES = 1_000
@@ -524,7 +523,7 @@ def column_info(column: Column) -> pb.ColumnInfo:
 
 def _rows(result: nosql.TableRows, few_as_rows: bool) -> pb.TableRows:
     columns = [column_info(c) for c in result.columns]
-    if few_as_rows and len(result.rows) <= _FEW_ROWS:
+    if few_as_rows and len(result.rows) <= FEW_ROWS:
         return pb.TableRows(columns=columns, rows=result.as_cells())
     return pb.TableRows(columns=columns, arrow=arrow_stream(result.as_batch()))
 

@@ -29,7 +29,7 @@ from f1server.rows.values import Row, Value
 T = TypeVar("T")
 
 _INTERRUPT_AGAIN_S = 0.02
-_FEW_ROWS = 32
+FEW_ROWS = 32
 """As many are cheaper as cells than as an Arrow stream."""
 
 
@@ -104,7 +104,7 @@ class Engine:
         if query.picks is None:
             return None
         form, (planned,) = _picks_of(query, query.picks), query.scans
-        if form.cells is None or (rows := await source.point(planned.scan)) is None:
+        if form.cells is None or not planned.scan.is_point or (rows := await source.by_key(planned.scan)) is None:
             return None
         return _as_cells(form, form.cells, rows)
 
@@ -112,11 +112,11 @@ class Engine:
         """As :meth:`run_direct`; the fewest rows are answered as cells instead of Arrow arrays."""
         if query.direct is None or (scan := _direct_scan(query, query.direct)) is None:
             return None
-        rows = await source.in_key_order(scan)
+        rows = await source.by_key(scan)
         if rows is None or len(rows) > query.direct.MOST_ROWS:
             return None
         form = _picks_of(query, query.direct.picks)
-        if form.cells is not None and len(rows) <= _FEW_ROWS:
+        if form.cells is not None and len(rows) <= FEW_ROWS:
             return _as_cells(form, form.cells, rows)
         return _picked(query, query.direct.picks, given([source.batch(scan, rows)]))
 

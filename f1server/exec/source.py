@@ -39,12 +39,8 @@ class Source(Protocol):
 class PointSource(Source, Protocol):
     """A source that also gives rows as they are."""
 
-    async def point(self, scan: TableScan) -> list[Row] | None:
-        """Return the rows that a scan of whole keys finds; None if it is about something else. Raises F1Error."""
-        ...
-
-    async def in_key_order(self, scan: TableScan) -> list[Row] | None:
-        """Return the rows of a scan in the order of keys; None if it is about something else. Raises F1Error."""
+    async def by_key(self, scan: TableScan) -> list[Row] | None:
+        """Return the rows of a scan of keys, in their order; None if it is about something else. Raises F1Error."""
         ...
 
     def batch(self, scan: TableScan, rows: Sequence[Row]) -> "pa.RecordBatch":

@@ -70,15 +70,9 @@ class StorageSource:
         found = await self._found(scan)
         return [item.row for item in found]
 
-    async def point(self, scan: TableScan) -> list[Row] | None:
-        """Return the rows that a scan of whole keys finds; None if it is about something else."""
-        if scan.empty or scan.clip is not None or scan.index is not None or not scan.is_point:
-            return None
-        return None if is_history_table(scan.table) else await self.rows(scan)
-
-    async def in_key_order(self, scan: TableScan) -> list[Row] | None:
-        """Return the rows of a scan in the order of keys; None if it is about something else."""
-        if scan.clip is not None or scan.index is not None or is_history_table(scan.table):
+    async def by_key(self, scan: TableScan) -> list[Row] | None:
+        """Return the rows of a scan of keys, in their order; None if it is about something else."""
+        if scan.empty or scan.clip is not None or scan.index is not None or is_history_table(scan.table):
             return None
         return await self.rows(scan)
 

@@ -74,12 +74,14 @@ def read_rows(
         if size > config.answer_max_bytes:
             row_sets.append(RowSet([], True, wanted.end if wanted.reverse else wanted.start))
             continue
-        row_sets.append(_read_range(reader, group, wanted, ts, config))
-        size += sum(len(version.value or b"") for _, version in row_sets[-1].rows)
+        row_set, more = _read_range(reader, group, wanted, ts, config)
+        row_sets.append(row_set)
+        size += more
     return ReadReply(ts, versions, row_sets, leader=leader)
 
 
-def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: GroupConfig) -> RowSet:
+def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: GroupConfig) -> tuple[RowSet, int]:
+    """Return what goes into one answer, and how many bytes that has."""
     limit = min(wanted.limit or config.read_max_rows, config.read_max_rows)
     rows: list[tuple[bytes, Version]] = []
     size = 0
@@ -87,10 +89,10 @@ def _read_range(reader: Reader, group: int, wanted: RangeRead, ts: int, config: 
     for key, version in found:
         if len(rows) == limit or size >= config.read_max_bytes:
             # A forward read goes on at this key; a reverse one below the last key that was given.
-            return RowSet(rows, True, rows[-1][0] if wanted.reverse else key)
+            return RowSet(rows, True, rows[-1][0] if wanted.reverse else key), size
         rows.append((key, version))
         size += len(key) + len(version.value or b"")
-    return RowSet(rows)
+    return RowSet(rows), size
 
 
 def listed_groups(reader: Reader, group: int) -> tuple[int, ...]:

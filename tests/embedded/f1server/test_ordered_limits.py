@@ -95,7 +95,7 @@ def test_few_rows_in_a_range_of_keys_are_the_answer_as_they_are(
 ) -> None:
     """Without DuckDB if they are few; the same rows in the same order as with it."""
     monkeypatch.setattr(Direct, "MOST_ROWS", most)
-    monkeypatch.setattr(engine, "_FEW_ROWS", as_cells)
+    monkeypatch.setattr(engine, "FEW_ROWS", as_cells)
     picked: list[bool] = []
     run_few = engine.Engine.run_few
 
@@ -203,7 +203,7 @@ def test_of_a_comparison_of_tuples_every_part_counts() -> None:
 
 @pytest.mark.parametrize("few", [1, 3, 1000])
 def test_a_wide_range_of_keys_goes_in_bulk_and_gives_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_FEW_ROWS", few)
+    monkeypatch.setattr(source, "FEW_ROWS", few)
 
     async def body(db: Database) -> None:
         kids = await fill(db, random.Random(7))
@@ -223,7 +223,7 @@ def test_a_wide_range_of_keys_goes_in_bulk_and_gives_the_same(few: int, monkeypa
 
 
 def test_a_row_that_a_wide_range_looked_at_is_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_FEW_ROWS", 3)
+    monkeypatch.setattr(source, "FEW_ROWS", 3)
 
     async def body(db: Database) -> None:
         await db.conn.insert("Root", [{"A": a, "S": "s", "V": 0} for a in range(9)])

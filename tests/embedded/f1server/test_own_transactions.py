@@ -253,6 +253,36 @@ def test_nobody_guesses_which_of_two_rows_a_statement_was_about(monkeypatch: pyt
     with_database(body, *DDL[:1])
 
 
+def test_who_is_ahead_with_the_schema_knows_a_commit_under_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that ran the statement did not know yet that its table is called otherwise."""
+    seen = _Seen(monkeypatch)
+
+    async def body(db: Database) -> None:
+        await _filled(db)
+        behind, servers = db.process(1), db.conn._session.servers
+        pick = servers.pick
+        there = next(s for s in servers.all if s.address == db.nodes.host(db.nodes.names[1]))
+        monkeypatch.setattr(servers, "pick", lambda avoid=(), **more: pick(avoid, **more) if avoid else there)
+
+        async def deaf(*_: Any) -> int:
+            raise F1Error(Code.UNAVAILABLE, "nobody told me")
+
+        monkeypatch.setattr(db.frontend(1), "catch_up", deaf)
+        first = await db.at(0)
+        change = db.env.spawn(first.execute("ALTER TABLE A RENAME TO B"))
+        await _until_known(db.process(0).leases, "B", "V")
+        assert behind.leases.status()[0][1] < db.process(0).leases.status()[0][1]
+        await asyncio.sleep(0.02)  # the statement's name is later than the version that it does not run under
+        seen.take()
+        seen.lose = ("execute", "after")
+        assert (await db.conn.execute("UPDATE A SET V = V + 1 WHERE Id = 1")).rowcount == 1
+        assert seen.take() == ["execute", "outcome"]
+        await change
+        assert await db.rows("SELECT V FROM B WHERE Id = 1") == [(11,)]
+
+    with_database(body, DDL[0])
+
+
 _BRINGS = [
     ("ALTER TABLE A RENAME TO B", "UPDATE B SET V = V + 1 WHERE Id = 1", "B", "V"),
     ("ALTER TABLE A RENAME COLUMN V TO U", "UPDATE A SET U = U + 1 WHERE Id = 1", "A", "U"),
@@ -318,6 +348,21 @@ def test_what_runs_late_under_a_later_schema_is_not_committed(ddl: str, sql: str
         assert not any(11 in row for row in await db.rows(f"SELECT * FROM {table}"))
 
     with_database(body, DDL[0])
+
+
+def test_what_has_a_name_of_the_future_is_not_committed() -> None:
+    """More versions of the schema may come until then, and whoever is asked meanwhile does not know them."""
+
+    async def body(db: Database) -> None:
+        await _filled(db)
+        now = db.process().client.strong_timestamp()
+        for ahead_us in (0, 1_000_000):
+            execute = _execute(*_GOES[2], commit_id=b"0123456789", created_ts=now + ahead_us)
+            reply = await db.process().frontend.execute("default", execute)
+            assert bool(reply.commit_ts) is not bool(ahead_us) and bool(reply.writes) is bool(ahead_us)
+        assert await db.rows("SELECT V FROM A WHERE Id = 1") == [(11,)]
+
+    with_database(body, *DDL)
 
 
 def test_who_is_asked_about_a_later_time_waits_for_it() -> None:
