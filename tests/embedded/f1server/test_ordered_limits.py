@@ -203,7 +203,7 @@ def test_of_a_comparison_of_tuples_every_part_counts() -> None:
 
 @pytest.mark.parametrize("few", [1, 3, 1000])
 def test_a_wide_range_of_keys_goes_in_bulk_and_gives_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "FEW_ROWS", few)
+    monkeypatch.setattr(source, "_FEW_ROWS", few)
 
     async def body(db: Database) -> None:
         kids = await fill(db, random.Random(7))
@@ -223,7 +223,7 @@ def test_a_wide_range_of_keys_goes_in_bulk_and_gives_the_same(few: int, monkeypa
 
 
 def test_a_row_that_a_wide_range_looked_at_is_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "FEW_ROWS", 3)
+    monkeypatch.setattr(source, "_FEW_ROWS", 3)
 
     async def body(db: Database) -> None:
         await db.conn.insert("Root", [{"A": a, "S": "s", "V": 0} for a in range(9)])
