@@ -170,7 +170,8 @@ def dialect() -> F1Dialect:
 def tokenize(sql: str) -> list[Token]:
     """Split SQL into tokens. Raises F1Error INVALID_ARGUMENT with details ``line`` and ``column``."""
     try:
-        return list(dialect().tokenize(sql))
+        # The tokenizer looks for the end of a text that $1 might begin, and fails over an escape that ends everything.
+        return list(dialect().tokenize(f"{sql} "))
     except (TokenError, ValueError, RecursionError) as error:
         cause = str(error.__cause__ or error.__context__ or error)
         place = re.search(r"from (\d+):(\d+)", cause)

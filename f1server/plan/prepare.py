@@ -139,7 +139,10 @@ class Prepared:
             plan = TablePlan(base.number, base.relation, base.alias, base.table, tuple(needed.values()), scan)
             evaluated(self.schema, plan, self.conditions.of(base.number), params, now_us)
             tables.append(plan)
-        planning = Planning(self.schema, tables, self.conditions.equalities, self.shape, self._limit(params, now_us))
+        limit = self._limit(params, now_us)
+        # Of a LIMIT that is 0 or no number the evaluator says what it means: no rule may take it for none at all.
+        shape = self.shape if limit or self.limit is None else Shape()
+        planning = Planning(self.schema, tables, self.conditions.equalities, shape, limit or None)
         apply_rules(planning, rules_off)
         return planning
 

@@ -30,8 +30,8 @@ def apply(planning: Planning) -> None:
 def is_key_order(planning: Planning, plan: TablePlan) -> bool:
     """Tell whether the rows wanted are those of one span of the primary key, or its first ones, in its order.
 
-    That is so if equalities fix the first key parts, bounds limit the next one, no other condition is there, and ORDER
-    BY names the parts that follow those that are fixed.
+    That is so if equalities fix the first key parts, one each, bounds limit the next one, no other condition is there,
+    and ORDER BY names the parts that follow those that are fixed.
     """
     if plan.skipped or plan.scan.empty or plan.scan.index is not None or plan.lookup is not None:
         return False
@@ -42,8 +42,10 @@ def is_key_order(planning: Planning, plan: TablePlan) -> bool:
     exact = {FieldWanted(i) for i in key[: fixed + 1] if plan.table.by_id[i].type.kind in _EXACT}
     equal = {FieldWanted(i) for i in key[:fixed]}
     ranged = {FieldWanted(i) for i in key[fixed : fixed + 1]}
+    still_free = set(equal)
     for comparison in plan.comparisons:
-        by_equality = comparison.field in equal and comparison.op is PredicateOp.EQ
+        by_equality = comparison.field in still_free and comparison.op is PredicateOp.EQ
+        still_free.discard(comparison.field)
         by_bound = comparison.field in ranged and comparison.op in _BOUNDS
         if comparison.field not in exact or not (by_equality or by_bound):
             return False

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import f1
-from f1common.errors import Code
+from f1common.errors import Code, F1Error
 from f1server.dist.queries import DistributedQueries
 from f1server.dist.statistics import StatisticsCache
 from f1server.exec import engine
@@ -197,6 +197,52 @@ def test_of_a_comparison_of_tuples_every_part_counts() -> None:
         assert await db.rows("SELECT * FROM Root WHERE (A, V) = (1, A + 1)") == [(1, "s", 2)]
         assert await db.rows("SELECT * FROM Root WHERE (A, V) = (2, A + 1)") == []
         assert await db.rows("SELECT A FROM Root WHERE (A, V) = (2, A + 1) ORDER BY A LIMIT 1") == []
+
+    with_database(body, *DDL)
+
+
+def test_a_key_part_that_is_said_to_be_two_things_has_no_rows() -> None:
+    async def body(db: Database) -> None:
+        await fill(db, random.Random(5))
+        await db.conn.insert("Root", [{"A": a, "S": "s", "V": a} for a in (101, 102)])
+        before = await db.rows("SELECT * FROM Kid ORDER BY A, B, N")
+        for where, params in (
+            ("A = 101 AND A = 102", ()),
+            ("A = ? AND A = ?", (101, 102)),
+            ("A = 1 AND A = 2 AND B > 'a'", ()),
+            ("A = 1 AND B = 'a' AND B = 'b'", ()),
+            ("A = 1 AND B > 'b' AND B < 'b'", ()),
+        ):
+            table = "Root" if "101" in where or "?" in where else "Kid"
+            for text in (
+                f"SELECT * FROM {table} WHERE {where}",
+                f"SELECT V FROM {table} WHERE {where} ORDER BY A LIMIT 3",
+                f"SELECT V FROM {table} WHERE {where}",
+            ):
+                assert [await db.rows(text, *params) for _ in range(2)] == [[], []], text
+            for text in (f"UPDATE {table} SET V = 0 WHERE {where}", f"DELETE FROM {table} WHERE {where}"):
+                assert [(await db.conn.execute(text, params)).rowcount for _ in range(2)] == [0, 0], text
+        assert await db.rows("SELECT * FROM Kid ORDER BY A, B, N") == before
+        assert await db.rows("SELECT V FROM Root WHERE A > 100") == [(101,), (102,)]
+
+    with_database(body, *DDL)
+
+
+@pytest.mark.parametrize("order", ["", " ORDER BY A", " ORDER BY A DESC"])
+def test_a_limit_that_is_no_number_of_rows_is_not_taken_for_none(order: str) -> None:
+    async def body(db: Database) -> None:
+        await db.conn.insert("Root", [{"A": a, "S": "s", "V": a} for a in range(5)])
+
+        async def count(text: str, *params: object) -> int:
+            return len(await db.rows(f"SELECT A FROM Root{text}{order} LIMIT {'?' if params else tail}", *params))
+
+        for where in ("", " WHERE A >= 0"):
+            for tail, rows in (("0", 0), ("1.5", 2), ("NULL", 5), ("2", 2)):
+                assert await count(where) == rows, (where, tail)
+            for value, rows in ((0, 0), (True, 1), (None, 5), ("2", 2), (3, 3)):
+                assert await count(where, value) == rows, (where, value)
+            with pytest.raises(F1Error, match="cannot be negative"):
+                await count(where, -1)
 
     with_database(body, *DDL)
 

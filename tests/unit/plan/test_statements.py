@@ -153,6 +153,17 @@ def test_parameters_are_numbered_in_the_order_of_the_text() -> None:
     assert found.ast.sql("postgres") == "SELECT $1 FROM t WHERE a = $2 LIMIT $3"
 
 
+@pytest.mark.parametrize("end", ["''", "'a'''", '""', "$$x$$", "'a'", "b"])
+def test_a_numbered_parameter_and_any_end_of_the_text(end: str) -> None:
+    """The tokenizer took $1 for the beginning of a text, if what ends the statement is an escape."""
+    for text in (f"SELECT a FROM t WHERE a = $1 AND b = {end}", f"SELECT $1, $2 FROM t WHERE a = {end}"):
+        (found,) = parse(text)
+        (spaced,) = parse(f"{text} ")
+        assert isinstance(found, QueryStatement)
+        assert isinstance(spaced, QueryStatement)
+        assert found.ast == spaced.ast
+
+
 def test_create_table_as_keeps_the_query() -> None:
     (found,) = parse("CREATE TABLE t AS SELECT 1 AS a")
     assert isinstance(found, SchemaChangeStatement)
