@@ -31,6 +31,8 @@ T = TypeVar("T")
 _INTERRUPT_AGAIN_S = 0.02
 FEW_ROWS = 32
 """As many are cheaper as cells than as an Arrow stream."""
+_FEW_BYTES = 1 << 20
+"""Cells go in one answer; a stream goes page by page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,9 @@ class Engine:
             return None
         form = _picks_of(query, query.direct.picks)
         if form.cells is not None and len(rows) <= FEW_ROWS:
-            return _as_cells(form, form.cells, rows)
+            result = _as_cells(form, form.cells, rows)
+            if sum(map(len, result.cells)) <= _FEW_BYTES:
+                return result
         return _picked(query, query.direct.picks, given([source.batch(scan, rows)]))
 
     async def run_direct(self, query: BoundQuery, source: Source) -> QueryResult | None:

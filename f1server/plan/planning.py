@@ -151,14 +151,17 @@ def access(parts: Sequence[FieldWanted], comparisons: Sequence[Evaluated]) -> Ac
 
 
 def _equal_values(part: FieldWanted, comparisons: Sequence[Evaluated]) -> list[Value] | None:
-    """Return the values that a part can have, once each, in the order of the text; None: any."""
+    """Return the values that a part can have, once each, in the order of the text; None: any.
+
+    A comparison with NULL leaves none, which :attr:`TablePlan.empty` says, not a span.
+    """
     best: list[Value] | None = None
     for comparison in comparisons:
         if comparison.field != part or comparison.op not in (PredicateOp.EQ, PredicateOp.IN, PredicateOp.IS_NULL):
             continue
         given = (None,) if comparison.op is PredicateOp.IS_NULL else comparison.values
         values = list({(type(value), value): value for value in given}.values())
-        if best is None or len(values) < len(best):
+        if values and (best is None or len(values) < len(best)):
             best = values
     return best
 

@@ -1,6 +1,6 @@
 """Reading rows of tables in a transaction: at its timestamp or under its locks, its own writes laid over."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,6 +21,7 @@ MAX_READ_SET = 100_000
 """Most rows that an optimistic transaction may look at: its client carries each of them to the commit."""
 
 _FIRST_PAGE = 8
+_PAGE_BYTES = 8 << 20
 
 ReadRow = Callable[[bytes], Awaitable[tuple[int, Version | None]]]
 """Reads the row with a storage key as it is now; returns the timestamp, too."""
@@ -30,6 +31,7 @@ Span = tuple[bytes, bytes]
 
 
 _Split = tuple[Table, tuple[Value, ...]] | None
+_Stored = tuple[bytes, Version | None, _Split]
 
 
 class LockingReads(Protocol):
@@ -133,25 +135,20 @@ class RowReader:
         """Return the rows of several tables of one hierarchy from one storage request (F1 section 8.5)."""
         own = await self.overlay()
         wanted = {table.id: table for table in tables}
-        splits: dict[bytes, _Split] = {}
+        stored: list[_Stored]
         if limit and len(tables) == 1 and len(spans) == 1 and spans[0][1] and not own.touches(tables[0]):
-            stored = await self._some(tables[0], spans[0], limit, splits, reverse=reverse, exclusive=exclusive)
+            stored, _ = await self._first(tables[0], spans[0], limit, reverse=reverse, exclusive=exclusive)
         else:
             keys = sorted({start for start, end in spans if not end})
             ranges = [KeyRange(start, end, 0, reverse) for start, end in spans if end]
             result = await self.fetch(keys, ranges, exclusive=exclusive)
-            stored = list(zip(keys, result.versions, strict=True))
-            stored += [(row.key, Version(row.ts, row.value)) for rows in result.ranges for row in rows]
+            both = list(zip(keys, result.versions, strict=True))
+            both += [(row.key, Version(row.ts, row.value)) for rows in result.ranges for row in rows]
+            stored = [(key, version, split_row_key(self.schema, key)) for key, version in both]
         found: dict[int, dict[bytes, Row]] = {table.id: {} for table in tables}
-        looked_at = tuple(sorted(columns))
-        for key, version in stored:
-            split = splits[key] if key in splits else split_row_key(self.schema, key)
-            if split is None or split[0].id not in wanted:
-                continue
-            if self._collect:
-                self.note(split[0], key, version, looked_at)
-            if version is not None and version.value is not None and not own.hides(key):
-                found[split[0].id][key] = decode_row_value(split[0], split[1], version.value)
+        for table, key, row in self._decoded(stored, wanted, columns):
+            if not own.hides(key):
+                found[table.id][key] = row
         for table in tables:
             for key, row in own.rows(table):
                 if _inside(key, spans):
@@ -162,30 +159,59 @@ class RowReader:
             result_rows[table_id] = ordered[:limit] if limit else ordered
         return result_rows
 
-    async def _some(
-        self, table: Table, span: Span, limit: int, splits: dict[bytes, _Split], *, reverse: bool, exclusive: bool
-    ) -> list[tuple[bytes, Version | None]]:
-        """Return what lies in a span up to its ``limit``-th row of ``table``, and keep what its keys are.
+    async def page(
+        self, table: Table, span: Span, *, limit: int = 0, reverse: bool = False, columns: Iterable[int] = ()
+    ) -> tuple[list[FoundRow], Span | None]:
+        """Return the first rows of ``table`` in a span of a snapshot, in key order (or its reverse), and the rest of
+        the span, None if there is none: some megabytes at a time, however large rows are.
+
+        The transaction must have written to none of them.
+        """
+        stored, rest = await self._first(table, span, limit, reverse=reverse, exclusive=False, most_bytes=_PAGE_BYTES)
+        return [FoundRow(key, row) for _, key, row in self._decoded(stored, {table.id: table}, columns)], rest
+
+    def _decoded(
+        self, stored: Iterable[_Stored], wanted: Mapping[int, Table], columns: Iterable[int]
+    ) -> Iterator[tuple[Table, bytes, Row]]:
+        """Yield the rows of the ``wanted`` tables among what is stored, and note that they were looked at."""
+        looked_at = tuple(sorted(columns))
+        for key, version, split in stored:
+            if split is None or split[0].id not in wanted:
+                continue
+            if self._collect:
+                self.note(split[0], key, version, looked_at)
+            if version is not None and version.value is not None:
+                yield split[0], key, decode_row_value(split[0], split[1], version.value)
+
+    async def _first(
+        self, table: Table, span: Span, limit: int, *, reverse: bool, exclusive: bool, most_bytes: int = 0
+    ) -> tuple[list[_Stored], Span | None]:
+        """Return what lies in a span up to its ``limit``-th row of ``table``, and what of the span is left.
 
         A limit counts rows of one table. Storage counts whatever lies there: rows of other tables, entries of local
         indexes, history. So it is read in pages, each larger than the one before.
         """
         start, end = span
-        page = limit + _FIRST_PAGE
-        found: list[tuple[bytes, Version | None]] = []
+        page = limit + _FIRST_PAGE if limit else 0
+        found: list[_Stored] = []
+        size = rows_found = 0
         while start < end:
-            (rows,) = (await self.fetch((), [KeyRange(start, end, page, reverse)], exclusive=exclusive)).ranges
+            wanted = KeyRange(start, end, page, reverse, most_bytes - size if most_bytes else 0)
+            (rows,) = (await self.fetch((), [wanted], exclusive=exclusive)).ranges
             for row in rows:
-                found.append((row.key, Version(row.ts, row.value)))
-                split = splits[row.key] = split_row_key(self.schema, row.key)
-                limit -= split is not None and split[0].id == table.id
-                if not limit:
-                    return found
-            if len(rows) < page:
+                split = split_row_key(self.schema, row.key)
+                found.append((row.key, Version(row.ts, row.value), split))
+                size += len(row.value)
+                rows_found += split is not None and split[0].id == table.id
+                start, end = (start, row.key) if reverse else (row.key + b"\x00", end)
+                if limit and rows_found == limit:
+                    return found, (start, end) if start < end else None
+            if most_bytes and size >= most_bytes:
+                return found, (start, end) if start < end else None
+            if not page or len(rows) < page:
                 break
-            start, end = (start, rows[-1].key) if reverse else (rows[-1].key + b"\x00", end)
             page *= 4
-        return found
+        return found, None
 
     def note(self, table: Table, key: bytes, version: Version | None, columns: tuple[int, ...]) -> None:
         """Add a row that was looked at to the read set. Raises OUT_OF_RANGE when there are too many."""

@@ -71,10 +71,14 @@ class StorageSource:
         return [item.row for item in found]
 
     async def by_key(self, scan: TableScan) -> list[Row] | None:
-        """Return the rows of a scan of keys, in their order; None if it is about something else."""
+        """Return the rows of a scan of keys, in their order; None if it is about something else, or they are large."""
         if scan.empty or scan.clip is not None or scan.index is not None or is_history_table(scan.table):
             return None
-        return await self.rows(scan)
+        if (span := await self._snapshot_span(scan)) is None:
+            return await self.rows(scan)
+        rows, rest = await self._page(scan, span, _limit(scan))
+        cut_short = rest is not None and len(rows) != _limit(scan)
+        return None if cut_short else [found.row for found in rows]
 
     def _one(self, scan: TableScan) -> Batches:
         if scan.empty or (scan.clip is not None and scan.clip[0] >= scan.clip[1]):
@@ -101,15 +105,14 @@ class StorageSource:
 
     async def _few_or_bulk(self, scan: TableScan) -> Batches:
         """Serve one range of keys: a few rows by an ordinary read, and in bulk what lies behind them."""
-        own = await self._reader.overlay()
         spans = self._spans(scan)
-        if spans and not own.touches(scan.table):
-            rows = await self._reader.rows(scan.table, spans, limit=_FEW_ROWS, columns=_column_ids(scan))
+        if (span := await self._snapshot_span(scan)) is not None:
+            rows, rest = await self._page(scan, span, _FEW_ROWS)
             async for batch in self._given(scan, rows):
                 yield batch
-            if len(rows) < _FEW_ROWS:
+            if rest is None:
                 return
-            spans = _clipped(spans, (rows[-1].key + b"\x00", spans[-1][1]))
+            spans = [rest]
         async for batch in self._bulk(scan, spans):
             yield batch
 
@@ -131,14 +134,34 @@ class StorageSource:
         return _clipped([span for span in dict.fromkeys(spans) if not span[1] or span[0] < span[1]], scan.clip)
 
     async def _by_key(self, scan: TableScan) -> Batches:
-        async for batch in self._given(scan, await self._found(scan)):
-            yield batch
+        rest = await self._snapshot_span(scan)
+        if rest is None:
+            async for batch in self._given(scan, await self._found(scan)):
+                yield batch
+        left = _limit(scan)
+        while rest is not None:
+            rows, rest = await self._page(scan, rest, left)
+            async for batch in self._given(scan, rows):
+                yield batch
+            left -= len(rows)
+            if _limit(scan) and not left:
+                return
+
+    async def _snapshot_span(self, scan: TableScan) -> Span | None:
+        """Return the only span of a scan if it is a range of stored rows without locks, which can be read in pages."""
+        spans = self._spans(scan)
+        stored = self._reader.at_timestamp and len(spans) == 1 and spans[0][1]
+        return spans[0] if stored and not (await self._reader.overlay()).touches(scan.table) else None
+
+    async def _page(self, scan: TableScan, span: Span, limit: int) -> tuple[list[FoundRow], Span | None]:
+        reverse = scan.in_key_order < 0
+        return await self._reader.page(scan.table, span, limit=limit, reverse=reverse, columns=_column_ids(scan))
 
     async def _found(self, scan: TableScan) -> list[FoundRow]:
         return await self._reader.rows(
             scan.table,
             self._spans(scan),
-            limit=0 if scan.predicates else scan.limit or 0,
+            limit=_limit(scan),
             reverse=scan.in_key_order < 0,
             exclusive=self._locking,
             columns=_column_ids(scan),
@@ -395,6 +418,11 @@ class _Fields:
 def arrow_type_of(kind: Kind) -> pa.DataType:
     """Return the Arrow type of a kind of values."""
     return arrow_type(ColumnType(kind))
+
+
+def _limit(scan: TableScan) -> int:
+    """Return how many rows are enough; 0: all are wanted, since what storage gives is not yet tested."""
+    return 0 if scan.predicates else scan.limit or 0
 
 
 def _column_ids(scan: TableScan) -> tuple[int, ...]:

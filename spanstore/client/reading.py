@@ -59,7 +59,7 @@ def split(ranges_map: RangeMap, keys: Sequence[bytes], ranges: Sequence[KeyRange
         if wanted.end <= wanted.start:
             raise F1Error(Code.INVALID_ARGUMENT, "a range read needs start < end")
         for start, end, group in ranges_map.pieces(wanted.start, wanted.end):
-            piece = KeyRange(start, end, wanted.limit, wanted.reverse)
+            piece = KeyRange(start, end, wanted.limit, wanted.reverse, wanted.most_bytes)
             parts.setdefault(group, Part()).ranges.append((position, piece))
     return parts
 
@@ -161,20 +161,26 @@ def absorb(reply: pb.ReadReply, rest: list[KeyRange], found: list[list[Row]], op
     for i, row_set in zip(open_ranges, reply.ranges, strict=True):
         found[i].extend(Row(row.key, row.ts, row.value) for row in row_set.rows)
         piece = rest[i]
-        if not row_set.more or (piece.limit and len(found[i]) >= piece.limit):
+        if not row_set.more or (piece.limit and len(found[i]) >= piece.limit) or _are_enough(piece, found[i]):
             continue
-        if piece.reverse:
-            rest[i] = KeyRange(piece.start, row_set.resume, piece.limit, True)
-        else:
-            rest[i] = KeyRange(row_set.resume, piece.end, piece.limit)
+        start, end = (piece.start, row_set.resume) if piece.reverse else (row_set.resume, piece.end)
+        rest[i] = KeyRange(start, end, piece.limit, piece.reverse, piece.most_bytes)
         still_open.append(i)
     return still_open
+
+
+def _are_enough(piece: KeyRange, rows: Sequence[Row]) -> bool:
+    return piece.most_bytes > 0 and sum(len(row.value) for row in rows) >= piece.most_bytes
 
 
 def join(wanted: KeyRange, pieces: list[tuple[KeyRange, list[Row]]]) -> list[Row]:
     """Put the pieces of a range together in its order, and cut at its limit."""
     pieces.sort(key=lambda item: item[0].start, reverse=wanted.reverse)
-    rows = [row for _, found in pieces for row in found]
+    rows: list[Row] = []
+    for piece, found in pieces:
+        rows += found
+        if _are_enough(piece, found):
+            break  # something may be missing between these and those of the next piece
     return rows[: wanted.limit] if wanted.limit else rows
 
 

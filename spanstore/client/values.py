@@ -7,12 +7,17 @@ import msgspec
 
 
 class KeyRange(msgspec.Struct, frozen=True, gc=False):
-    """Live rows with ``start <= key < end``; ``limit`` 0 means all of them."""
+    """Live rows with ``start <= key < end``; ``limit`` 0 means all of them.
+
+    With ``most_bytes`` what lies behind rows whose values have so many bytes may be left out: whoever got as many asks
+    for the rest if it wants that.
+    """
 
     start: bytes
     end: bytes
     limit: int = 0
     reverse: bool = False
+    most_bytes: int = 0
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from spanstore.client import SpanClient
 
 DEFAULT_DIRECTORY = Path("f1-cluster")
 DEFAULT_HOST = "127.0.0.1:7400"
+HOST_VARIABLE = "F1_HOST"
 
 # Without the cluster's own configuration the system clock has to do; this is far above what NTP leaves.
 _CLOCK_BOUND_US = 50_000
@@ -33,7 +34,10 @@ _ASK_S = 1.0
 T = TypeVar("T")
 
 HostOption = Annotated[
-    str | None, typer.Option("--host", metavar="HOST:PORT,...", help="Addresses of servers of the cluster.")
+    str | None,
+    typer.Option(
+        "--host", metavar="HOST:PORT,...", help=f"Addresses of servers of the cluster. [default: ${HOST_VARIABLE}]"
+    ),
 ]
 DirOption = Annotated[
     Path | None, typer.Option("--dir", help="Directory of a local cluster. [default: f1-cluster if there is one]")
@@ -76,11 +80,13 @@ def process_rng() -> random.Random:
 def resolve(host: str | None, directory: Path | None) -> Target:
     """Return the cluster that the options name.
 
-    Without either: the local cluster in ``f1-cluster`` if that exists, else the default address. Raises F1Error
-    INVALID_ARGUMENT or NOT_FOUND.
+    Without either: what the environment says, else the local cluster in ``f1-cluster`` if that exists, else the default
+    address. Raises F1Error INVALID_ARGUMENT or NOT_FOUND.
     """
     if host is not None and directory is not None:
         raise F1Error(Code.INVALID_ARGUMENT, "--host and --dir both name the cluster; give one of them")
+    if directory is None and host is None:
+        host = os.environ.get(HOST_VARIABLE) or None
     if host is not None:
         return Target(storage_of(parse_hosts(host)), BoundedClock(_CLOCK_BOUND_US))
     if directory is None and not DEFAULT_DIRECTORY.is_dir():

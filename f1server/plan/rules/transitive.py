@@ -25,4 +25,5 @@ def apply(planning: Planning) -> None:
                 carried = Evaluated(to_field, known.op, known.values)
                 if known.field == from_field and known.op in _CARRIED and carried not in target.comparisons:
                     target.comparisons.append(carried)
+                    target.empty = target.empty or not carried.values  # compared with NULL
                     changed = True

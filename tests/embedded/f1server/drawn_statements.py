@@ -49,6 +49,17 @@ _DOMAINS: dict[str, Sequence[object]] = {
     "T": (date(2026, 1, 1), date(2026, 1, 2), date(1969, 12, 31)),
 }
 _NUMBERS = frozenset({"Id", "Sub", "V", "N", "D"})
+_WHOLE = ("1.0", "1.5", "'2'", "CAST(2.5 AS DOUBLE)", "CAST(3 AS DOUBLE)", "-0.5", "1e0")
+_OTHERS: dict[str, Sequence[str]] = {
+    "Id": (*_WHOLE, "99999999999", "9223372036854775807"),
+    "Sub": _WHOLE,
+    "V": _WHOLE,
+    "N": ("1", "1.501", "1.500", "'1.5'", "CAST(1.5 AS DOUBLE)", "100000000.001"),
+    "D": ("1", "1.5", "0", "'1.5'"),
+    "T": ("'2026-01-01'", "TIMESTAMP '2026-01-01 12:00:00+00'", "CAST('2026-01-02' AS DATE)"),
+}
+"""Written as other types than the column's."""
+_PATTERNS = ("'a%'", "'%b'", "'_'", "''", "'a'", "'%'", "'a\\_'")
 _COMPARISONS = ("=", "=", "=", "<", "<=", ">", ">=", "<>")
 
 
@@ -88,13 +99,19 @@ class Drawing:
     def query(self) -> Drawn:
         """Draw a query."""
         self._params = []
-        match self.rng.randrange(10):
+        match self.rng.randrange(14):
             case 0:
                 return self._grouped()
             case 1:
                 return self._joined()
             case 2:
                 return self._nested()
+            case 3:
+                return self._derived()
+            case 4:
+                return self._united()
+            case 5:
+                return self._chained()
             case _:
                 return self._picked()
 
@@ -112,9 +129,9 @@ class Drawing:
         parts = []
         for name in rng.sample(free, rng.choice((1, 1, 2))):
             if name in _NUMBERS and rng.random() < 0.5:
-                parts.append(f"{name} = {name} {rng.choice('+-')} {self._constant(name)}")
+                parts.append(f"{name} = {name} {rng.choice('+-')} {self._value(name)}")
             else:
-                parts.append(f"{name} = {self._constant(name, null=0.2)}")
+                parts.append(f"{name} = {self._value(name, null=0.2)}")
         return Drawn(f"UPDATE {table} SET {', '.join(parts)}{self._where(table, likely=0.97)}", tuple(self._params))
 
     def _table(self) -> str:
@@ -199,6 +216,38 @@ class Drawing:
         more = f" AND {self._term('A', 'A')}" if rng.random() < 0.5 else ""
         return Drawn(f"SELECT * FROM A WHERE {condition}{more}", tuple(self._params))
 
+    def _derived(self) -> Drawn:
+        """A query of a query: a view or CTE that conditions may move into, or must not."""
+        rng, table = self.rng, self._table()
+        cut = ""
+        inner = f"SELECT * FROM {table}{self._where(table, likely=0.5)}"
+        if rng.random() < 0.3:
+            cut = f" ORDER BY {', '.join(KEYS[table])}{self._limit()}"
+        inner += cut
+        columns = ", ".join(rng.sample(COLUMNS[table], rng.randint(1, 3)))
+        where = self._where(table)
+        if rng.random() < 0.5:
+            return Drawn(f"SELECT {columns} FROM ({inner}) q{where}", tuple(self._params))
+        return Drawn(f"WITH q AS ({inner}) SELECT {columns} FROM q{where}", tuple(self._params))
+
+    def _united(self) -> Drawn:
+        rng = self.rng
+        word = rng.choice(("UNION", "UNION ALL", "INTERSECT", "EXCEPT"))
+        one, two = rng.choice(("A", "K")), rng.choice(("A", "K"))
+        text = f"SELECT Id, V FROM {one}{self._where(one)} {word} SELECT Id, V FROM {two}{self._where(two)}"
+        return Drawn(text, tuple(self._params))
+
+    def _chained(self) -> Drawn:
+        """Three tables on one path of ancestry, or beside it, limited in one of them."""
+        rng = self.rng
+        one = rng.choice(("", "LEFT "))
+        two = rng.choice(("", "LEFT "))
+        on = rng.choice(("K.Id = x.Id AND K.Sub = x.Sub", "K.Id = x.Id", "A.V = x.V", "A.Id = x.Id"))
+        sides = {"A": "A", "K": "K", "x": "K"}
+        terms = [self._term(sides[alias], alias) for alias in rng.choices(list(sides), k=rng.choice((1, 2, 3)))]
+        text = f"FROM A {one}JOIN K ON A.Id = K.Id {two}JOIN K x ON {on} WHERE {' AND '.join(terms)}"
+        return Drawn(f"SELECT A.Id, A.S, K.Sub, K.Name, x.V, x.Name {text}", tuple(self._params))
+
     # ------------------------------------------------------------------ conditions
 
     def _where(self, table: str, likely: float = 0.85) -> str:
@@ -248,12 +297,38 @@ class Drawing:
                 return f"{self._constant(name)} {rng.choice(_COMPARISONS)} {column}"
             case 6 if name in _NUMBERS:
                 return f"{column} + 0 {rng.choice(_COMPARISONS)} {self._constant(name)}"
+            case 7:
+                return self._term_of_two(table, alias)
+            case 8 if name in ("S", "Name"):
+                return f"{column} {rng.choice(('', 'NOT '))}LIKE {rng.choice(_PATTERNS)}"
+            case 9:
+                return f"COALESCE({column}, {self._constant(name)}) {rng.choice(_COMPARISONS)} {self._constant(name)}"
             case _:
                 return f"{column} {rng.choice(_COMPARISONS)} {self._constant(name, null=0.04)}"
+
+    def _term_of_two(self, table: str, alias: str) -> str:
+        """Say something of two columns at once."""
+        rng = self.rng
+        dot = f"{alias}." if alias else ""
+        if table == "A" or rng.random() < 0.3:
+            one, two = ("Id", "V") if table != "M" else ("V", "D")
+            return f"{dot}{one} {rng.choice(_COMPARISONS)} {dot}{two}"
+        one, two = KEYS[table][:2]
+        if rng.random() < 0.5:
+            pairs = ", ".join(f"({self._value(one)}, {self._value(two)})" for _ in range(rng.randint(1, 3)))
+            return f"({dot}{one}, {dot}{two}) IN ({pairs})"
+        compared = rng.choice(("=", "<", ">", ">=", "<="))
+        return f"({dot}{one}, {dot}{two}) {compared} ({self._value(one)}, {self._value(two)})"
 
     # ------------------------------------------------------------------ constants
 
     def _constant(self, name: str, null: float = 0.0) -> str:
+        """What a column is compared with: now and then of another type, or with more digits than it has."""
+        if name in _OTHERS and self.rng.random() < 0.12:
+            return self.rng.choice(_OTHERS[name])
+        return self._value(name, null)
+
+    def _value(self, name: str, null: float = 0.0) -> str:
         rng = self.rng
         value = None if rng.random() < null else rng.choice(_DOMAINS[name])
         if rng.random() < 0.5 and value is not None:

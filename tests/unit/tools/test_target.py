@@ -44,10 +44,24 @@ def test_without_options_the_cluster_here_or_the_default_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("F1_HOST", raising=False)
     assert resolve(None, None).addresses == (DEFAULT_HOST,)
     make_cluster(tmp_path / "f1-cluster")
     assert len(resolve(None, None).addresses) == 3
     assert isinstance(resolve("h:1", None).clock, BoundedClock)
+
+
+def test_the_environment_names_a_cluster_as_it_does_for_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_cluster(tmp_path / "f1-cluster")
+    monkeypatch.setenv("F1_HOST", "127.0.0.1:1,127.0.0.1:2")
+    assert resolve(None, None).addresses == ("127.0.0.1:1", "127.0.0.1:2")
+    assert resolve("127.0.0.1:3", None).addresses == ("127.0.0.1:3",)
+    assert len(resolve(None, tmp_path / "f1-cluster").addresses) == 3
+    monkeypatch.setenv("F1_HOST", "")
+    assert len(resolve(None, None).addresses) == 3
 
 
 def test_two_names_for_the_cluster_are_one_too_many(tmp_path: Path) -> None:
