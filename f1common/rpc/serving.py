@@ -122,7 +122,8 @@ class _Session(Generic[Req, Resp]):
             return
         size = response.ByteSize()
         if size > self._limits.max_message_bytes and self._fail is not None:
-            text = f"a response of {size} bytes exceeds the limit of {self._limits.max_message_bytes} bytes"
+            limit = f"the limit of {self._limits.max_message_bytes} bytes"
+            text = f"a response of {size} bytes exceeds {limit}: ask for less at a time, or for large rows by a query"
             response = self._fail(request, F1Error(Code.OUT_OF_RANGE, text, ambiguous=True))
             size = response.ByteSize()
         self._replies.append((response, size))

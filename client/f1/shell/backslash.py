@@ -133,7 +133,7 @@ def _include(shell: Shell, arguments: Sequence[str]) -> None:
 def read_text(path: Path) -> str:
     """Return the text of a file. Raises F1Error NOT_FOUND, INVALID_ARGUMENT."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise F1Error(Code.INVALID_ARGUMENT, f"{path} is no text in UTF-8: {error}") from error
     except OSError as error:

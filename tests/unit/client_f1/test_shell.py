@@ -241,6 +241,12 @@ def test_proto_files_have_the_names_under_which_they_import_each_other(tmp_path:
     assert list(read_sources(paths[:1])) == ["a.proto"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "s.sql"
+    path.write_bytes(b"\xef\xbb\xbfCREATE TABLE T (A INT64, PRIMARY KEY (A));")
+    assert list(read_sources([path]).values()) == ["CREATE TABLE T (A INT64, PRIMARY KEY (A));"]
+
+
 def test_public_names_can_be_imported() -> None:
     for name in dir(f1):
         value: Any = getattr(f1, name)
