@@ -9,9 +9,9 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
@@ -24,6 +24,8 @@ from f1common.pb import f1_pb2 as pb
 from f1common.rpc.backoff import Backoff
 from f1common.rpc.deadlines import Deadline
 
+T = TypeVar("T")
+
 FIRST_ANSWER_BYTES = 4 << 20
 NEXT_ANSWER_BYTES = 8 << 20
 
@@ -33,6 +35,8 @@ _FOLLOW_S = 60.0
 _CHANGE_GRACE_S = 5.0
 """How long somebody is asked for a schema change that nobody knows."""
 _OUTCOME_GRACE_S = 20.0
+_WAITS_BEHIND = "waits_behind"
+"""The detail of an error that says behind which schema change one waits that was not begun."""
 _BEHIND_S = 3.0
 """How long a server may go on with an older version of the schema than another one has answered with."""
 _PAST_SCHEMAS = 8
@@ -400,14 +404,14 @@ class Session:
             return request
 
         resend = Resend.ALWAYS if apply.dry_run else Resend.UNLESS_AMBIGUOUS
-        deadline = Deadline.after(timeout_s)
         apply.change_id = b"" if apply.dry_run else new_id(self.rng)
+        turn = _Turn(timeout_s)
         try:
-            reply = (await self.servers.call(make, deadline, resend))[0].apply_schema
+            reply = (await turn.comes(lambda deadline: self.servers.call(make, deadline, resend)))[0].apply_schema
         except F1Error as error:
             if apply.dry_run or not _is_unknown(error):
                 raise
-            followed, _ = await self.follow_change(apply.change_id, error, deadline)
+            followed, _ = await self.follow_change(apply.change_id, error, turn.deadline)
             reply = pb.ApplySchemaReply(steps=followed.steps, version=followed.schema_version)
         if not apply.dry_run:
             self._metadata = None
@@ -419,13 +423,13 @@ class Session:
         Raises what the change fails with; UNKNOWN_OUTCOME if nobody knows how it ended.
         """
         execute.change_id = new_id(self.rng)
-        deadline = Deadline.after(timeout_s)
+        turn = _Turn(timeout_s)
         try:
-            answer = await self.execute(execute, deadline, Resend.UNLESS_AMBIGUOUS)
+            answer = await turn.comes(lambda deadline: self.execute(execute, deadline, Resend.UNLESS_AMBIGUOUS))
         except F1Error as error:
             if not _is_unknown(error):
                 raise
-            followed, server = await self.follow_change(execute.change_id, error, deadline)
+            followed, server = await self.follow_change(execute.change_id, error, turn.deadline)
             tag = " ".join(followed.jobs[0].what.split()[:2])
             answer = pb.ExecuteReply(tag=tag, schema_version=followed.schema_version), server
         self._metadata = None
@@ -535,6 +539,24 @@ class Session:
 
         response, _ = await self.servers.call(make, Deadline.after(timeout_s), Resend.ALWAYS)
         return response.check
+
+
+class _Turn:
+    """When a schema change may begin: one at a time runs in a database."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.deadline = Deadline.after(timeout_s)
+
+    async def comes(self, ask: Callable[[Deadline], Awaitable[T]]) -> T:
+        """Ask, and again as long as the answer is that another change is in front and that nothing was begun."""
+        while True:
+            try:
+                return await ask(self.deadline)
+            except F1Error as error:
+                if _WAITS_BEHIND not in error.details:
+                    raise
+            self.deadline = Deadline.after(self._timeout_s)
 
 
 def _is_unknown(error: F1Error) -> bool:

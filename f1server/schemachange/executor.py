@@ -39,6 +39,7 @@ from f1server.schemachange.jobs.course import as_ended, place_of, taken_by, towa
 from f1server.schemachange.jobs.datawork import DataWork
 from f1server.schemachange.jobs.jobs import Job, JobRow, JobState, JobStore, Order, encode_job, job_key, log_key
 from f1server.schemachange.jobs.ownership import GaveUp, Lost, Outdated, Owner, Paused, Turned
+from f1server.schemachange.jobs.patience import Patience
 from f1server.schemachange.jobs.progress import Progress
 from f1server.schemachange.jobs.removals import Removals
 from f1server.schemachange.jobs.wording import but_for, refuse_behind_paused, title_of, under_way
@@ -191,11 +192,12 @@ class SchemaChanges:
     async def _planned(self, database: str, sources: Sources, *, waits: bool) -> tuple[Schema, list[Step]]:
         """Plan what sources take. A change that runs is waited for: what it has half done is no ground to plan on."""
         self._leases.release_task()
+        patience = Patience()
         while True:
             number = await self._jobs.next_number(database)
             running = await self._jobs.running(database)
             if running is not None and waits:
-                await self._outcome(running.job, refuse_behind_paused)
+                await patience.behind(running.job, self._outcome(running.job, refuse_behind_paused))
                 continue
             current = (await self._store.load(database)).schema
             try:
@@ -275,11 +277,12 @@ class SchemaChanges:
             return Write(job_key(database), encode_job(jobs[0]))
 
         await self._store.load(database)
+        patience = Patience()
         while True:
             number = await self._jobs.next_number(database)  # first, so that it tells of changes that begin from now on
             running = await self._jobs.running(database)
             if running is not None:
-                if (done := await self._beside(running.job, beside)) is not None:
+                if (done := await self._beside(running.job, beside, patience)) is not None:
                     return done
                 continue
             try:
@@ -300,7 +303,7 @@ class SchemaChanges:
             raise failure
         return Applied((await self._store.load(database)).schema, tuple(steps))
 
-    async def _beside(self, running: Job, change: RoleChange | None) -> Applied | None:
+    async def _beside(self, running: Job, change: RoleChange | None, patience: Patience) -> Applied | None:
         """Make a change beside the one that runs if that can be; else return None when that one has ended."""
         why: F1Error | None = None
         if change is not None:
@@ -310,7 +313,7 @@ class SchemaChanges:
                 why = waits.why
             else:
                 return None if made is None else Applied(*made)
-        await self._outcome(running, lambda job: refuse_behind_paused(job, why))
+        await patience.behind(running, self._outcome(running, lambda job: refuse_behind_paused(job, why)))
         return None
 
     async def _outcome(self, job: Job, may_wait: Callable[[Job], None] = lambda _: None) -> Job:

@@ -40,11 +40,14 @@ class Oracle:
                 self.insert(table, row)
         return found
 
-    def change(self, drawn: Drawn) -> int:
-        """Execute what is drawn, and delete the children of what it deletes; return how many rows it names."""
-        ((count,),) = self.rows(drawn.sql, drawn.params)
+    def change(self, drawn: Drawn) -> tuple[int, list[tuple[Any, ...]]]:
+        """Execute what is drawn, and delete the children of what it deletes.
+
+        Returns how many rows it names, and what it returns of them.
+        """
+        rows = self.rows(drawn.sql, drawn.params)
         self.duck.execute("DELETE FROM K WHERE Id NOT IN (SELECT Id FROM A)")
-        return int(count)
+        return (len(rows), rows) if "RETURNING" in drawn.sql else (int(rows[0][0]), [])
 
 
 def plain(row: Sequence[Any]) -> tuple[Any, ...]:

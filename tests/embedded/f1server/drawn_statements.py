@@ -118,13 +118,23 @@ class Drawing:
     def deletion(self) -> Drawn:
         """Draw a DELETE."""
         self._params = []
-        table = self._table()
-        return Drawn(f"DELETE FROM {table}{self._where(table, likely=0.97)}", tuple(self._params))
+        rng, table = self.rng, self._table()
+        text = f"DELETE FROM {table}{self._where(table, likely=0.97)}"
+        if rng.random() < 0.2:
+            self._params, table = [], "K"
+            text = f"DELETE FROM K WHERE Id IN (SELECT Id FROM A{self._where('A')})"
+            if rng.random() < 0.5:
+                self._params = []
+                text = f"DELETE FROM K USING A WHERE A.Id = K.Id AND {self._term('A', 'A')} AND {self._term('K', 'K')}"
+        return self._returning(text, table)
 
     def update(self) -> Drawn:
         """Draw an UPDATE, which leaves the key as it is."""
         self._params = []
         rng, table = self.rng, self._table()
+        if table == "K" and rng.random() < 0.2:
+            terms = " AND ".join(["A.Id = K.Id", *(self._term("A", "A") for _ in range(rng.randint(0, 2)))])
+            return self._returning(f"UPDATE K SET V = A.V, G = A.G FROM A WHERE {terms}", "K")
         free = [name for name in COLUMNS[table] if name not in KEYS[table]]
         parts = []
         for name in rng.sample(free, rng.choice((1, 1, 2))):
@@ -132,7 +142,13 @@ class Drawing:
                 parts.append(f"{name} = {name} {rng.choice('+-')} {self._value(name)}")
             else:
                 parts.append(f"{name} = {self._value(name, null=0.2)}")
-        return Drawn(f"UPDATE {table} SET {', '.join(parts)}{self._where(table, likely=0.97)}", tuple(self._params))
+        return self._returning(f"UPDATE {table} SET {', '.join(parts)}{self._where(table, likely=0.97)}", table)
+
+    def _returning(self, text: str, table: str) -> Drawn:
+        if self.rng.random() < 0.4:
+            names = self.rng.sample(COLUMNS[table], self.rng.randint(1, 3))
+            text += f" RETURNING {', '.join(f'{table}.{name}' for name in names)}"
+        return Drawn(text, tuple(self._params))
 
     def _table(self) -> str:
         return self.rng.choice(("A", "K", "K", "M"))

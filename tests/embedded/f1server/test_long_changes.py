@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 import f1
-from f1common.errors import Code
+from f1common.errors import Code, F1Error
 from f1common.pb import f1_pb2 as pb
 from f1server.schemachange.executor import SchemaChanges
+from f1server.schemachange.jobs import patience
 from f1server.testing.database import Database, with_database
 
 TABLE = "CREATE TABLE T (Id INT64 NOT NULL, PRIMARY KEY (Id))"
@@ -64,6 +65,41 @@ def test_what_may_wait_behind_another_says_so() -> None:
             await (await impatient(db, 1)).execute("ALTER TABLE T ADD COLUMN Y INT64 NOT NULL DEFAULT 6")
         assert caught.value.code is Code.UNKNOWN_OUTCOME
         await first
+
+    with_database(body, TABLE)
+
+
+@pytest.mark.parametrize("sources", [False, True])
+def test_one_waits_behind_another_however_long_that_runs(monkeypatch: pytest.MonkeyPatch, sources: bool) -> None:
+    """Whoever waits is told in time that nothing was begun, and asks again."""
+    monkeypatch.setattr(patience, "_BEHIND_S", 0.3)
+    told: list[str] = []
+    behind = patience.Patience.behind
+
+    async def noted(*args: Any) -> Any:
+        try:
+            return await behind(*args)
+        except F1Error as error:
+            told.append(error.details["waits_behind"])
+            raise
+
+    monkeypatch.setattr(patience.Patience, "behind", noted)
+
+    async def body(db: Database) -> None:
+        await db.conn.insert("T", {"Id": 1})
+        first = db.env.spawn((await impatient(db)).execute("ALTER TABLE T ADD COLUMN X INT64 NOT NULL DEFAULT 5"))
+        await asyncio.sleep(1.0)
+        number = (await jobs(db))[-1].number
+        client = await impatient(db)
+        if sources:
+            await client.apply_schema(
+                {"a.sql": f"{TABLE[:-1]}, X INT64 NOT NULL DEFAULT 5, Y INT64 NOT NULL DEFAULT 6)"}
+            )
+        else:
+            await client.execute("ALTER TABLE T ADD COLUMN Y INT64 NOT NULL DEFAULT 6")
+        await first
+        assert await db.rows("SELECT X, Y FROM T") == [(5, 6)]
+        assert len(told) > 2 and set(told) == {str(number)}
 
     with_database(body, TABLE)
 

@@ -73,8 +73,11 @@ async def _changed(connection: Any, drawing: Drawing, oracle: Oracle) -> str:
             await connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
             return f"INSERT of {row}"
     told = f"{drawn.sql} with {drawn.params!r}"
-    count = (await connection.execute(drawn.sql, drawn.params)).rowcount
-    assert count == oracle.change(drawn), told
+    cursor = await connection.execute(drawn.sql, drawn.params)
+    returned = await cursor.fetchall() if "RETURNING" in drawn.sql else []
+    count, rows = oracle.change(drawn)
+    assert cursor.rowcount == count, told
+    assert Counter(map(plain, returned)) == Counter(map(plain, rows)), told
     return told
 
 
