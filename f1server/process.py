@@ -100,7 +100,7 @@ class F1Process:
             committer=committer,
             pessimistic=pessimistic,
             sql=self._sql,
-            planner=SchemaPlanner(self.client, self._store, jobs, checker, surveyor, rng),
+            planner=SchemaPlanner(self.client, self._store, jobs, checker, surveyor, rng, sql.try_expressions),
             checker=checker,
             clock=clock,
             rng=rng,
@@ -148,7 +148,16 @@ class F1Process:
             sleep=asyncio.sleep,
             verifies=section.verify_schema_changes,
         )
-        return SchemaChanges(self._store, jobs, self.leases, clock, work=work, nudge=self._nudge, sleep=asyncio.sleep)
+        return SchemaChanges(
+            self._store,
+            jobs,
+            self.leases,
+            clock,
+            work=work,
+            nudge=self._nudge,
+            try_expressions=lambda old, new: self._sql.try_expressions(old, new),
+            sleep=asyncio.sleep,
+        )
 
     async def start(self, server: Any) -> None:
         """Register the service on a ``grpc.aio`` server (or one like it) and connect to the storage tier."""

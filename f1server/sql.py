@@ -34,6 +34,7 @@ from f1server.exec.engine import Engine, QueryResult, given
 from f1server.exec.rowwise import RowEvaluator
 from f1server.exec.show import show, text_result
 from f1server.exec.spill import spill_folder
+from f1server.exec.trial import ExpressionTrial
 from f1server.history.table import with_history
 from f1server.plan.dml import PreparedDml, prepare_dml
 from f1server.plan.explain import as_text, explain, explain_distributed
@@ -130,6 +131,10 @@ class SqlRunner:
         self._own = OwnTransactions(
             self._change, self._prepared_dml, self._store, committer, pessimistic, self._clock, self._rng
         )
+
+    def try_expressions(self, old: Schema, new: Schema) -> None:
+        """Raise INVALID_ARGUMENT for what ``new`` has beyond ``old`` and nobody could evaluate."""
+        ExpressionTrial(self._rowwise)(old, new)
 
     def evaluators(self) -> Evaluators:
         """Return what commits need of SQL."""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from f1common.clock import Clock
-from f1common.errors import Code, F1Error, check
+from f1common.errors import Code, F1Error
 from f1server.catalog.protos import registry_of
 from f1server.catalog.schema import ElementState, Schema, Table
 from f1server.exec.arrow_types import narrowed, sql_type
 from f1server.exec.duck import Duck
 from f1server.exec.protos import arrow_function, duck_name
 from f1server.plan.prepare import PlanCache, Prepared, prepare
+from f1server.plan.rules import RULE_NAMES
 from f1server.plan.scans import FieldWanted
 from f1server.plan.statements import QueryStatement, parse
 from f1server.rows.arrow import from_arrow, to_arrow
@@ -33,7 +34,7 @@ class RowEvaluator:
         """Return an evaluator of SQL expressions over no row, all with one now()."""
 
         def evaluate(expressions: Sequence[str]) -> Sequence[Value]:
-            table = self._run(schema, "SELECT " + ", ".join(f"({text})" for text in expressions), None, ())
+            table = self._run(schema, "SELECT " + ", ".join(f"({text})" for text in expressions), ())
             return [from_arrow(column)[0] for column in table.columns]
 
         return evaluate
@@ -44,7 +45,7 @@ class RowEvaluator:
         def evaluate(table: Table, rows: list[Row]) -> Sequence[tuple[int, str]]:
             enforced = [c for c in table.checks if c.state >= ElementState.WRITE_ONLY]
             text = ", ".join(f"(({c.sql}) IS FALSE)" for c in enforced)
-            found = self._run(schema, f'SELECT {text} FROM "{table.name}"', table, rows)
+            found = self._run(schema, f'SELECT {text} FROM "{table.name}"', rows)
             return [
                 (position, check.name)
                 for check, column in zip(enforced, found.columns, strict=True)
@@ -54,7 +55,11 @@ class RowEvaluator:
 
         return evaluate
 
-    def _run(self, schema: Schema, text: str, table: Table | None, rows: Sequence[Row]) -> pa.Table:
+    def result_schema(self, schema: Schema, query: str, rows: Sequence[Row] = ()) -> pa.Schema:
+        """Return the columns of a query's result; every table that it reads has these rows. Raises as evaluation."""
+        return self._run(schema, query, rows).schema
+
+    def _run(self, schema: Schema, text: str, rows: Sequence[Row]) -> pa.Table:
         with self._lock:
             prepared = self._plans.get(schema, text)
         if not isinstance(prepared, Prepared):
@@ -64,7 +69,8 @@ class RowEvaluator:
             prepared = prepare(schema, text, statement.ast.copy())
             with self._lock:
                 self._plans.put(schema, text, prepared)
-        bound = prepared.bind((), self._clock.sample().tt.latest)
+        # All rows are at hand, so there is nothing to choose.
+        bound = prepared.bind((), self._clock.sample().tt.latest, RULE_NAMES)
         for function in bound.functions:
             argument, call = arrow_function(registry_of(schema), function, named=True)
             self._duck.function(function.name, argument, duck_name(function.result), call)
@@ -74,8 +80,7 @@ class RowEvaluator:
                 arrays = []
                 fields = []
                 for name, wanted in zip(planned.names, planned.scan.columns, strict=True):
-                    check(table is not None, "an expression over no row reads no column")
-                    arrays.append(_column(schema, table, wanted, rows))  # type: ignore[arg-type]
+                    arrays.append(_column(schema, planned.scan.table, wanted, rows))
                     fields.append(pa.field(name, arrays[-1].type))
                 connection.register(planned.relation, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
             return connection.table(bound.sql, bound.bound)

@@ -88,15 +88,17 @@ class SchemaChanges:
         *,
         work: DataWork,
         nudge: Nudge,
+        try_expressions: Callable[[Schema, Schema], None] = lambda old, new: None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Take the parts; ``sleep`` as :func:`asyncio.sleep`."""
+        """Take the parts. ``try_expressions`` raises for what of the second schema nobody could evaluate."""
         self._store = store
         self._jobs = jobs
         self._leases = leases
         self._clock = clock
         self._work = work
         self._nudge = nudge
+        self._try = try_expressions
         self._sleep = sleep
         self._mine: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._removals = Removals(store.dropped, leases.server, clock, self._purge, sleep)
@@ -201,7 +203,9 @@ class SchemaChanges:
                 continue
             current = (await self._store.load(database)).schema
             try:
-                return current, plan_steps(current, sources.draft(current))
+                draft = sources.draft(current)
+                self._try(current, draft)
+                return current, plan_steps(current, draft)
             except F1Error as error:
                 if await self._jobs.next_number(database) == number:
                     raise under_way(running.job, error) if running is not None else error from None
@@ -262,17 +266,19 @@ class SchemaChanges:
         jobs: list[Job] = []
 
         def begin(schema: Schema, new_id: NewId) -> Write | None:
-            goal = mirrored(schema, compiled(schema, new_id), new_id)
+            wanted = compiled(schema, new_id)
+            self._try(schema, wanted)
+            goal = mirrored(schema, wanted, new_id)
             steps[:] = plan_steps(schema, goal)
             if not steps:
                 return None
             if may_drop is not None and not set(dropped(steps)) <= set(may_drop):
                 raise F1Error(Code.ABORTED, "tables or columns were added at the same time; retry")
             created = self._clock.sample().tt.latest
-            base, wanted = encode_schema(schema), encode_schema(goal)
+            base, end = encode_schema(schema), encode_schema(goal)
             me = self._leases.server
             title = what or f"sources: {summary(steps)}"
-            job = Job(number, database, title, base, wanted, created, owner=me, epoch=1, change_id=change_id)
+            job = Job(number, database, title, base, end, created, owner=me, epoch=1, change_id=change_id)
             jobs[:] = [replace(job, joint=True, keeps_data=may_drop is not None)]
             return Write(job_key(database), encode_job(jobs[0]))
 

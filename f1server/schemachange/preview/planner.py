@@ -2,7 +2,7 @@
 
 import random
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -116,13 +116,16 @@ class SchemaPlanner:
         checker: Checker,
         surveyor: Surveyor,
         rng: random.Random,
+        try_expressions: Callable[[Schema, Schema], None],
     ) -> None:
+        """``try_expressions`` raises for what of the second schema nobody could evaluate."""
         self._client = client
         self._store = store
         self._jobs = jobs
         self._checker = checker
         self._surveyor = surveyor
         self._rng = rng
+        self._try = try_expressions
         self._probes: OrderedDict[tuple[str, int, Files, Files], Probe] = OrderedDict()
 
     async def plan(self, database: str, sql: Files, protos: Files, *, data: bool) -> PlannedChange:
@@ -149,6 +152,7 @@ class SchemaPlanner:
         schema = await self._checker.schema_at(database, timestamp)
         try:
             new = sources.draft(schema)
+            self._try(schema, new)
             steps = tuple(plan_steps(schema, new))
         except F1Error as error:
             if (running := await self._jobs.running(database)) is not None:
