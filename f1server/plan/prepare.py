@@ -295,6 +295,8 @@ def _limit_of(query: exp.Select, used: set[str]) -> tuple[Constant, Constant] | 
         return None
     if any(e.find(exp.AggFunc, exp.Window, exp.Anonymous) for e in query.expressions):
         return None
+    if {key for key, value in query.args["limit"].args.items() if value} != {"expression"}:
+        return None  # a share of the rows, or another kind of limit
     count = constant(query.args["limit"].expression)
     offset = constant(query.args["offset"].expression if "offset" in used else exp.Literal.number(0))
     return (count, offset) if count is not None and offset is not None else None
