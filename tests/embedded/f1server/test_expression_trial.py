@@ -23,6 +23,7 @@ DEFAULTS = {
     "NUMERIC(3, 1) DEFAULT 1000": "out of range",
     "INT64 DEFAULT 1 / 0": "division by zero",
     "STRING(2) DEFAULT 'abc'": "too long",
+    "VARCHAR(2) NOT NULL DEFAULT 'x' || 'yz'": "too long",
 }
 VIEWS = {
     "SELECT nofunc(V) AS X FROM A": "there is no function nofunc",

@@ -15,6 +15,7 @@ import f1
 from f1.checking import check_database
 from f1common.errors import Code, F1Error
 from f1server.catalog.schema import ElementState, Schema
+from f1server.exec.trial import ExpressionTrial
 from f1server.schemachange.jobs.jobs import Order
 from f1server.schemachange.work.walk import Walker
 from f1server.testing.database import Database, with_database
@@ -92,7 +93,10 @@ def test_large_defaults_do_not_make_large_commits() -> None:
         ("ADD CONSTRAINT C CHECK (V / 0 > 1)", "a check of table R cannot be evaluated .*; nothing was changed"),
     ],
 )
-def test_what_cannot_be_evaluated_is_named(change: str, text: str) -> None:
+def test_what_cannot_be_evaluated_is_named(monkeypatch: pytest.MonkeyPatch, change: str, text: str) -> None:
+    """It is refused before the change begins, but for one that a server of an older version has begun."""
+    monkeypatch.setattr(ExpressionTrial, "__call__", lambda *_: None)
+
     async def body(db: Database) -> None:
         await db.conn.insert("R", [{"A": 1, "V": 1}])
         before = await schema_of(db)
