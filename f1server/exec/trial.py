@@ -37,27 +37,34 @@ class ExpressionTrial:
                 _named(f"the view {view.name}", partial(self._evaluator.result_schema, with_history(new), query))
 
     def _defaults(self, schema: Schema, table: Table, columns: Sequence[Column]) -> None:
-        if not columns:
-            return
-
-        def evaluated(some: Sequence[Column]) -> None:
+        def trial(some: Sequence[Column]) -> None:
             values = self._evaluator.defaults(schema)([column.default_sql for column in some])
             for column, value in zip(some, values, strict=True):
                 coerce_column(schema, table, column, value)
 
-        try:
-            evaluated(columns)
-        except F1Error:  # which of them?
-            for column in columns:
-                _named(f"the default of {table.name}.{column.name}", partial(evaluated, [column]))
-            raise
+        _together(columns, lambda column: f"the default of {table.name}.{column.name}", trial)
 
     def _checks(self, schema: Schema, table: Table, checks: Sequence[Check]) -> None:
-        for check in checks:
-            what, query = f"the CHECK {check.name} of {table.name}", f'SELECT ({check.sql}) FROM "{table.name}"'
-            (kind,) = _named(what, partial(self._evaluator.result_schema, schema, query, [{}])).types
-            if not pa.types.is_boolean(kind):
-                raise F1Error(Code.INVALID_ARGUMENT, f"{what} is no condition: {check.sql} gives {kind}, not BOOL")
+        def trial(some: Sequence[Check]) -> None:
+            query = f'SELECT {", ".join(f"({check.sql})" for check in some)} FROM "{table.name}"'
+            kinds = self._evaluator.result_schema(schema, query, [{}]).types
+            for check, kind in zip(some, kinds, strict=True):
+                if not pa.types.is_boolean(kind):
+                    raise F1Error(Code.INVALID_ARGUMENT, f"{check.sql} gives {kind}, not BOOL")
+
+        _together(checks, lambda check: f"the CHECK {check.name} of {table.name}", trial)
+
+
+def _together(items: Sequence[T], name: Callable[[T], str], trial: Callable[[Sequence[T]], None]) -> None:
+    """Try all at once, since DuckDB takes longer to be asked than to answer; if that fails, one by one."""
+    if not items:
+        return
+    try:
+        trial(items)
+    except F1Error:
+        for item in items:
+            _named(name(item), partial(trial, [item]))
+        raise
 
 
 def _of_column(column: Column) -> tuple[object, ...]:

@@ -13,8 +13,8 @@ CHECKS = {
     "V + S > 5": "cannot be evaluated",
     "V > 'abc'": "could not convert string 'abc' to INT64",
     "S ~ '['": "cannot be evaluated",
-    "S": "is no condition",
-    "1": "is no condition",
+    "S": "not BOOL",
+    "1": "not BOOL",
     "V > 1 AND length(V) > 1": "cannot be evaluated",
 }
 DEFAULTS = {
