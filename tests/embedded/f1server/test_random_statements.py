@@ -52,6 +52,27 @@ def test_queries(seed: int) -> None:
     with_database(body, *DDL, slaves=1)
 
 
+FOUND = (
+    Drawn(
+        "SELECT * FROM A WHERE EXISTS (SELECT 1 FROM K WHERE K.Id = A.Id AND K.Name IS NOT NULL) AND A.Id = NULL", ()
+    ),
+    Drawn("SELECT Id, Sub FROM K WHERE Id = $1 AND Name > ''", (1,)),
+    Drawn("SELECT V FROM K WHERE Id = 1 AND Sub = $1 AND Sub = $2", (1, 2)),
+    Drawn("SELECT Id FROM A WHERE Id >= 0 ORDER BY Id LIMIT 0", (), (0,)),
+)
+"""What was answered wrongly once."""
+
+
+def test_what_was_wrong_once() -> None:
+    async def body(db: Database) -> None:
+        oracle = Oracle()
+        await _filled(db, Drawing(1), oracle)
+        for drawn in FOUND:
+            await _asked(db, drawn, oracle, "optimistic", spread=True)
+
+    with_database(body, *DDL, slaves=1)
+
+
 async def _changed(connection: Any, drawing: Drawing, oracle: Oracle) -> str:
     """Change rows on both sides, and return what was done."""
     table = drawing.rng.choice(list(KEYS))
