@@ -76,8 +76,9 @@ class StorageSource:
             return None
         if (span := await self._snapshot_span(scan)) is None:
             return await self.rows(scan)
-        rows, rest = await self._page(scan, span, _limit(scan))
-        cut_short = rest is not None and len(rows) != _limit(scan)
+        limit = _limit(scan)
+        rows, rest = await self._page(scan, span, limit)
+        cut_short = rest is not None and not (limit and len(rows) == limit)
         return None if cut_short else [found.row for found in rows]
 
     def _one(self, scan: TableScan) -> Batches:
