@@ -15,7 +15,9 @@ from f1server.catalog.ddl import parse_ddl
 from f1server.catalog.schema import Schema
 from f1server.plan.dml import prepare_dml
 from f1server.plan.explain import as_text, explain
+from f1server.plan.planning import Evaluated, access
 from f1server.plan.prepare import prepare
+from f1server.plan.scans import FieldWanted, PredicateOp
 from f1server.plan.statements import ExplainStatement, QueryStatement, parse
 
 FILES = sorted((Path(__file__).parents[2] / "golden" / "plans").glob("*.txt"))
@@ -90,3 +92,11 @@ def rewrite() -> None:
 
 if __name__ == "__main__" and "--rewrite" in sys.argv:
     rewrite()
+
+
+def test_a_comparison_with_null_is_no_span_of_keys() -> None:
+    """No span at all would be taken for the whole table, or worse, for an index with what lies beside it."""
+    first, second = FieldWanted(1), FieldWanted(2)
+    null, one = Evaluated(first, PredicateOp.EQ, ()), Evaluated(first, PredicateOp.EQ, (1,))
+    assert access([first, second], [null]) is None
+    assert access([first, second], [null, one]) == access([first, second], [one])
